@@ -1,0 +1,53 @@
+# The commands of this project. `make` alone lists them.
+SHELL := /bin/bash
+.DEFAULT_GOAL := help
+
+GO      ?= go
+BIN     := bin
+TOOL    := $(GO) tool -modfile=tools/go.mod
+VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
+LDFLAGS := -s -w -X main.version=$(VERSION)
+FUZZTIME ?= 20s
+
+.PHONY: help build gen test race integration bench fuzz lint verify demo
+
+help: ## list the targets
+	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
+
+build: ## build every command into bin/
+	@mkdir -p $(BIN)
+	$(GO) build -trimpath -ldflags '$(LDFLAGS)' -o $(BIN)/ ./cmd/...
+
+gen: ## regenerate gen/ from proto/
+	$(TOOL) buf generate
+
+test: ## all tests with the race detector, on the embedded store and a real Redis
+	@.ci/with-redis-notice $(GO) test -race ./...
+
+race: test ## the same as test: the race detector is always on
+
+integration: ## only the tests that start real processes
+	@.ci/with-redis-notice $(GO) test -race -count=1 ./integration/...
+
+bench: ## the benchmarks, each beside its baseline
+	$(GO) test -run '^$$' -bench . -benchmem ./...
+
+fuzz: ## every fuzz target for FUZZTIME each
+	@set -e; for pkg in $$($(GO) list ./...); do \
+	  for target in $$($(GO) test -list '^Fuzz' $$pkg | grep '^Fuzz' || true); do \
+	    echo "== $$pkg $$target"; $(GO) test -run '^$$' -fuzz "^$$target$$" -fuzztime $(FUZZTIME) $$pkg; \
+	  done; done
+
+lint: ## golangci-lint (with the arrows between packages), buf lint and buf breaking
+	$(TOOL) golangci-lint run ./...
+	$(TOOL) buf lint
+	$(TOOL) buf breaking --against proto/baseline/v1alpha1.binpb
+
+verify: ## regenerate and diff, check module files, lint
+	$(MAKE) gen
+	$(GO) mod tidy -diff
+	@git diff --exit-code -- gen || { echo "gen/ is stale: run 'make gen' and commit"; exit 1; }
+	$(MAKE) lint
+
+demo: build ## a pod on the embedded store plays the bundled trace and answers lookups
+	@examples/demo

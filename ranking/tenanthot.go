@@ -1,0 +1,31 @@
+package ranking
+
+import "slices"
+
+// appendTenantHot appends the replicas that are warm for the tenant in general,
+// scored and best first: they serve the domain and have reported a good hit rate
+// lately. Nothing is claimed about the prefix, so no tokens and no tier.
+func appendTenantHot(dst []Candidate, in *Input, ev *Evidence, k *Knobs) []Candidate {
+	maxAgeMS := k.TenantHotMaxAge.Milliseconds()
+	if maxAgeMS <= 0 {
+		return dst
+	}
+	for i := range ev.Serving {
+		r := &ev.Serving[i]
+		age := ev.NowMS - r.StatsAtMS
+		// Written so that a hit rate of NaN fails too.
+		if r.StatsAtMS == 0 || age >= maxAgeMS || !(r.Stats.HitRate >= k.TenantHotMinHitRate) {
+			continue
+		}
+		recency := freshness(age, maxAgeMS)
+		dst = append(dst, Candidate{
+			ReplicaID: r.ID,
+			HitProb:   finite(r.Stats.HitRate),
+			Score: finite(r.Stats.HitRate * recency *
+				pressureFactor(r, ev.NowMS, in.TTLMS, k.PressureWeight) *
+				sloFactor(recency, in.TTFTMS, k)),
+		})
+	}
+	slices.SortFunc(dst, bestFirst)
+	return dst
+}

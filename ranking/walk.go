@@ -66,7 +66,7 @@ func (w *Walk) first(holds []Hold) int {
 	w.seat(len(holds))
 	for i := range holds {
 		h := &holds[i]
-		if h.SeenMS <= w.cutoffMS || w.find(h.Replica) != nil {
+		if h.SeenMS <= w.cutoffMS || w.find(h.Replica) >= 0 {
 			continue
 		}
 		w.tracks = append(w.tracks, track{seenMS: h.SeenMS, replica: h.Replica, blocks: 1, tier: h.Tier})
@@ -81,14 +81,16 @@ func (w *Walk) next(holds []Hold) (alive int) {
 	for i := range holds {
 		h := &holds[i]
 		// Blocks of one chain mostly list their holders in the same order, so
-		// the next track is tried before a search.
-		var t *track
-		if at < len(tracks) && tracks[at].replica == h.Replica {
-			t = &tracks[at]
-			at++
-		} else if t = w.find(h.Replica); t == nil {
-			continue
+		// the track after the last one found is tried before a search.
+		if at >= len(tracks) || tracks[at].replica != h.Replica {
+			found := w.find(h.Replica)
+			if found < 0 {
+				continue
+			}
+			at = found
 		}
+		t := &tracks[at]
+		at++
 		if t.blocks != w.blocks || h.SeenMS <= w.cutoffMS {
 			continue
 		}
@@ -149,23 +151,23 @@ func (w *Walk) sit(replica uint32) {
 	w.seats[i] = uint32(len(w.tracks))
 }
 
-// find returns a replica's track, nil if it was not in at block 0.
-func (w *Walk) find(replica uint32) *track {
+// find returns the index of a replica's track, -1 if it was not in at block 0.
+func (w *Walk) find(replica uint32) int {
 	if len(w.seats) == 0 {
 		for i := range w.tracks {
 			if w.tracks[i].replica == replica {
-				return &w.tracks[i]
+				return i
 			}
 		}
-		return nil
+		return -1
 	}
 	mask := uint32(len(w.seats) - 1)
 	for i := w.hash(replica); w.seats[i] != 0; i = (i + 1) & mask {
-		if t := &w.tracks[w.seats[i]-1]; t.replica == replica {
-			return t
+		if at := int(w.seats[i] - 1); w.tracks[at].replica == replica {
+			return at
 		}
 	}
-	return nil
+	return -1
 }
 
 // hash spreads replica numbers, which are mostly small and dense.

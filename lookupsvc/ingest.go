@@ -1,0 +1,166 @@
+package lookupsvc
+
+import (
+	"context"
+	"errors"
+	"io"
+	"sync"
+
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
+
+	pb "inferencecache.io/lookuptier/gen/inferencecache/v1alpha1"
+	"inferencecache.io/lookuptier/ranking"
+)
+
+// Values of the rpc label of ingest_errors_total.
+const (
+	rpcReport  = "ReportCacheState"
+	rpcPublish = "PublishEvent"
+	rpcState   = "GetCacheState"
+)
+
+// largestReportKept bounds, in holds, the buffer that goes back to the pool.
+const largestReportKept = 16_384
+
+var flatteners = sync.Pool{New: func() any { return new(flattener) }}
+
+// ReportCacheState hands each update to the index as it arrives and acknowledges
+// once, after the stream's end. An update that the index did not take ends the
+// call with UNAVAILABLE: the producer keeps the updates of the stream and sends
+// them again, which changes nothing for those that were taken.
+func (s *Service) ReportCacheState(stream grpc.ClientStreamingServer[pb.CacheStateUpdate, pb.Ack]) error {
+	fl := flatteners.Get().(*flattener)
+	fl.drop = s.dropped(rpcReport)
+	defer func() {
+		if cap(fl.report.Entries) <= largestReportKept {
+			clear(fl.report.Entries[:cap(fl.report.Entries)])
+			fl.report = ranking.Report{Entries: fl.report.Entries[:0]}
+			fl.stats, fl.drop = ranking.Stats{}, nil
+			flatteners.Put(fl)
+		}
+	}()
+	for {
+		u, err := stream.Recv()
+		if errors.Is(err, io.EOF) {
+			return stream.SendAndClose(&pb.Ack{Accepted: true})
+		}
+		if err != nil {
+			return err
+		}
+		if err := s.report(stream.Context(), fl, u); err != nil {
+			return s.unavailable(rpcReport, "an update was not taken", err)
+		}
+	}
+}
+
+func (s *Service) report(ctx context.Context, fl *flattener, u *pb.CacheStateUpdate) error {
+	r := fl.flatten(u)
+	if r == nil {
+		return nil
+	}
+	if err := s.index.Report(ctx, r); err != nil {
+		return err
+	}
+	s.metrics.updates.Inc()
+	s.metrics.blocksIngested.Add(float64(len(r.Entries)))
+	return nil
+}
+
+// PublishEvent hands one event to the index. What cannot be acted on is
+// acknowledged all the same, and counted.
+func (s *Service) PublishEvent(ctx context.Context, e *pb.CacheEvent) (*pb.Ack, error) {
+	ack := &pb.Ack{Accepted: true}
+	ev, f := eventOf(e)
+	if f != flawNone {
+		s.dropped(rpcPublish)(f)
+		return ack, nil
+	}
+	if ev == nil {
+		return ack, nil
+	}
+	if err := s.index.Publish(ctx, ev); err != nil {
+		return nil, s.unavailable(rpcPublish, "the event was not taken", err)
+	}
+	s.metrics.events.WithLabelValues(e.GetType().String()).Inc()
+	return ack, nil
+}
+
+// eventOf maps an event; nil without a flaw = it changes nothing.
+func eventOf(e *pb.CacheEvent) (*ranking.Event, flaw) {
+	ev := &ranking.Event{
+		Scope:   ranking.Scope{Tenant: e.GetTenantId(), Model: e.GetModelId()},
+		Replica: e.GetReplicaId(),
+		AtMS:    unixMS(e.GetTimestampUs()),
+	}
+	switch e.GetType() {
+	case pb.CacheEvent_PREFIX_EVICTED:
+		ev.Kind, ev.Hash, ev.Adapter = ranking.EventEvicted, e.GetPrefixHash(), e.GetAdapterId()
+	case pb.CacheEvent_ALL_CLEARED:
+		ev.Kind = ranking.EventCleared
+	case pb.CacheEvent_REPLICA_UPDATED:
+		ev.Kind = ranking.EventAlive
+	case pb.CacheEvent_PREFIX_ADDED:
+		// It has neither scheme nor count: reports carry holds.
+		return nil, flawNone
+	default:
+		return nil, flawUnknownEventType
+	}
+	if f := addressFlaw(ev.Tenant, ev.Model, ev.Replica); f != flawNone {
+		return nil, f
+	}
+	if !namesWithin(ev.Adapter) {
+		return nil, flawNameTooLong
+	}
+	if len(ev.Hash) > MaxHashBytes {
+		return nil, flawHashTooLong
+	}
+	return ev, flawNone
+}
+
+// GetCacheState tells what the index knows of a (tenant, model).
+func (s *Service) GetCacheState(ctx context.Context, req *pb.GetCacheStateRequest) (*pb.GetCacheStateResponse, error) {
+	resp := &pb.GetCacheStateResponse{Summary: &pb.CacheSummary{}}
+	tenant, model := req.GetTenantId(), req.GetModelId()
+	if tenant == ReservedTenant || tenant == "" || model == "" || !namesWithin(tenant, model) {
+		return resp, nil // nothing is ever indexed there
+	}
+	state, err := s.index.State(ctx, ranking.Scope{Tenant: tenant, Model: model})
+	if err != nil {
+		return nil, s.unavailable(rpcState, "the index was not read", err)
+	}
+	resp.Summary.TotalPrefixes = state.Prefixes
+	resp.Replicas = make([]*pb.ReplicaStats, 0, len(state.Replicas))
+	for i := range state.Replicas {
+		r := &state.Replicas[i]
+		resp.Replicas = append(resp.Replicas, &pb.ReplicaStats{
+			ReplicaId:        r.ID,
+			CacheMemoryBytes: r.Stats.MemoryBytes,
+			HitRate:          r.Stats.HitRate,
+			Pressure:         r.Stats.Pressure,
+			ClientVersion:    r.Stats.ClientVersion,
+			T2HitTokens:      r.Stats.T2HitTokens,
+			T2QueryTokens:    r.Stats.T2QueryTokens,
+		})
+	}
+	return resp, nil
+}
+
+// dropped counts what was acknowledged and not indexed.
+func (s *Service) dropped(rpc string) func(flaw) {
+	return func(f flaw) {
+		s.metrics.ingestDropped[f].Inc()
+		if f != flawReservedTenant {
+			s.sampler.warn("ingest dropped: "+string(f), "rpc", rpc, "reason", string(f), "do", f.remedy())
+		}
+	}
+}
+
+// unavailable is the one place where an error of the index becomes a status; what
+// is a constant.
+func (s *Service) unavailable(rpc, what string, err error) error {
+	s.metrics.ingestErrors.WithLabelValues(rpc).Inc()
+	s.sampler.error("index failed: "+what, "rpc", rpc, "error", err)
+	return status.Errorf(codes.Unavailable, "%s, send it again: %v", what, err)
+}

@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"os"
 	"path/filepath"
+	"slices"
 	"sync"
 	"sync/atomic"
 	"time"
@@ -212,7 +213,9 @@ func (w *Watcher) follow() {
 		w.watched = nil // reading it says so too
 		return
 	}
-	if w.watched != nil && os.SameFile(info, w.watched) {
+	// A new directory can have the old one's inode; the list knows that the old
+	// watch ended with its directory.
+	if w.watched != nil && os.SameFile(info, w.watched) && slices.Contains(w.notices.WatchList(), w.dir) {
 		return
 	}
 	_ = w.notices.Remove(w.dir) // fails if the old one is gone, which is as good

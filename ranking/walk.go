@@ -77,11 +77,12 @@ func (w *Walk) first(holds []Hold) int {
 
 // next extends the runs of those that were in so far and hold this block too.
 func (w *Walk) next(holds []Hold) (alive int) {
-	tracks, at := w.tracks, 0
+	tracks, blocks, cutoffMS := w.tracks, w.blocks, w.cutoffMS
+	// Blocks of one chain mostly list their holders in the same order, so the
+	// track after the last one found is tried before a search.
+	at := 0
 	for i := range holds {
 		h := &holds[i]
-		// Blocks of one chain mostly list their holders in the same order, so
-		// the track after the last one found is tried before a search.
 		if at >= len(tracks) || tracks[at].replica != h.Replica {
 			found := w.find(h.Replica)
 			if found < 0 {
@@ -91,13 +92,18 @@ func (w *Walk) next(holds []Hold) (alive int) {
 		}
 		t := &tracks[at]
 		at++
-		if t.blocks != w.blocks || h.SeenMS <= w.cutoffMS {
+		if t.blocks != blocks || h.SeenMS <= cutoffMS {
 			continue
 		}
-		t.blocks++
-		t.seenMS = min(t.seenMS, h.SeenMS)
-		t.tier = max(t.tier, h.Tier)
+		t.blocks = blocks + 1
 		alive++
+		// Mostly no change: a compare is cheaper than a store.
+		if h.SeenMS < t.seenMS {
+			t.seenMS = h.SeenMS
+		}
+		if h.Tier > t.tier {
+			t.tier = h.Tier
+		}
 	}
 	return alive
 }

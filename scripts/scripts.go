@@ -15,6 +15,18 @@ var (
 	statsText string
 	//go:embed walk.lua
 	walkText string
+	//go:embed sweep_begin.lua
+	sweepBeginText string
+	//go:embed sweep.lua
+	sweepText string
+	//go:embed sweep_end.lua
+	sweepEndText string
+	//go:embed catalog_file.lua
+	catalogFileText string
+	//go:embed catalog_census.lua
+	catalogCensusText string
+	//go:embed layout.lua
+	layoutText string
 )
 
 // The scripts that change a partition share the text of partition.lua.
@@ -24,10 +36,22 @@ var (
 	clearScript  = newScript(partitionText + clearText)
 	statsScript  = newScript(partitionText + statsText)
 	walkScript   = newScript(walkText)
+
+	sweepBeginScript = newScript(partitionText + sweepBeginText)
+	sweepScript      = newScript(partitionText + sweepText)
+	sweepEndScript   = newScript(partitionText + sweepEndText)
+
+	catalogFileScript   = newScript(catalogFileText)
+	catalogCensusScript = newScript(catalogCensusText)
+	layoutScript        = newScript(layoutText)
 )
 
-// all is what Load loads; the other scripts of the package add themselves.
-var all = []*script{reportScript, evictScript, clearScript, statsScript, walkScript}
+// all is what Load loads.
+var all = []*script{
+	reportScript, evictScript, clearScript, statsScript, walkScript,
+	sweepBeginScript, sweepScript, sweepEndScript,
+	catalogFileScript, catalogCensusScript, layoutScript,
+}
 
 // Now stands for the time at which a script runs, where a call takes a time.
 const Now int64 = -1

@@ -92,7 +92,8 @@ func rawHead(v any) (*RawHead, error) {
 		}
 		*dst = list
 	}
+	// "1" from a clear, or the mark of the sweep that is on its way.
 	dirty, _ := parts[3].(string)
-	h.Dirty = dirty == "1"
+	h.Dirty = dirty != ""
 	return &h, nil
 }

@@ -25,6 +25,9 @@ const (
 	LayoutKey = keyPrefix + "layout"
 	// CatalogTenantsKey is a ZSET: tenant → expiry, Unix ms.
 	CatalogTenantsKey = keyPrefix + "{catalog}:tenants"
+	// CatalogPartitionsKey is a ZSET: PartitionMember → expiry, Unix ms. It names
+	// every partition that has anything at all, a lone stats row included.
+	CatalogPartitionsKey = keyPrefix + "{catalog}:partitions"
 )
 
 // Keys builds the names of one partition's keys. A partition is one shard of one
@@ -84,6 +87,25 @@ func ParseCatalogMember(member string) (model string, shard int, err error) {
 		return "", 0, fmt.Errorf("catalog member: shard %q is no shard number", rest)
 	}
 	return model, shard, nil
+}
+
+// PartitionMember names a partition in CatalogPartitionsKey: u32be(len tenant)
+// tenant, then as CatalogMember.
+func PartitionMember(p Partition) string {
+	return prefixed(p.Tenant) + CatalogMember(p.Model, p.Shard)
+}
+
+// ParsePartitionMember is the inverse of PartitionMember.
+func ParsePartitionMember(member string) (Partition, error) {
+	tenant, rest, err := cutPrefixed(member)
+	if err != nil {
+		return Partition{}, fmt.Errorf("partition member: %w", err)
+	}
+	model, shard, err := ParseCatalogMember(rest)
+	if err != nil {
+		return Partition{}, fmt.Errorf("partition member: %w", err)
+	}
+	return Partition{Scope: ranking.Scope{Tenant: tenant, Model: model}, Shard: shard}, nil
 }
 
 // SpaceSuffix ends the key of a space's blocks: 16 characters of base64url.

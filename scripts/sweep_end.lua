@@ -97,8 +97,8 @@ elseif call('EXISTS', replicas) + call('EXISTS', spaces) > 0 then
   left = 1
 end
 if call('EXISTS', KEYS[1]) == 1 then call('HSET', KEYS[1], 's', ARGV[7]) end
-if left == 2 then
-  -- Holds live as long as the tenant's policy says, and their keys must outlive them.
+if left > 0 then
+  -- What is left lives as long as the policy of the tenant says, and its keys must outlive it.
   local life = math.max(tonumber(ARGV[3]), tonumber(ARGV[4]))
   for i = 1, #KEYS do
     if i ~= 6 then prolong(life, KEYS[i]) end

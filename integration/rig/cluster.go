@@ -183,7 +183,10 @@ func (s *ClusterSet) Client() *redis.ClusterClient {
 	o := s.Nodes[0].Options()
 	c := redis.NewClusterClient(&redis.ClusterOptions{
 		Addrs: s.Addrs(), Username: o.Username, Password: o.Password, TLSConfig: o.TLSConfig,
-		DialTimeout: o.DialTimeout, PoolSize: o.PoolSize, DisableIdentity: true,
+		DialTimeout: o.DialTimeout, PoolSize: o.PoolSize, DisableIdentity: true, ContextTimeoutEnabled: true,
+		// A dead master answers no MOVED, so only a reload of the map finds its
+		// successor; go-redis does that once a minute by default.
+		ClusterStateReloadInterval: time.Second,
 	})
 	s.t.Cleanup(func() { _ = c.Close() })
 	return c

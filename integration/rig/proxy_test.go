@@ -14,7 +14,7 @@ import (
 func proxied(t *testing.T) (*rig.Proxy, *redis.Client) {
 	t.Helper()
 	p := rig.NewProxy(t, rig.Standalone(t).Addr())
-	c := redis.NewClient(&redis.Options{Addr: p.Addr(), MaxRetries: -1, PoolSize: 1, DisableIdentity: true})
+	c := redis.NewClient(&redis.Options{Addr: p.Addr(), MaxRetries: -1, DialerRetries: 1, PoolSize: 1, DisableIdentity: true, ContextTimeoutEnabled: true})
 	t.Cleanup(func() { _ = c.Close() })
 	require.NoError(t, c.Ping(t.Context()).Err())
 	return p, c

@@ -120,7 +120,7 @@ func (s *SentinelSet) Client() *redis.Client {
 	c := redis.NewFailoverClient(&redis.FailoverOptions{
 		MasterName: MasterName, SentinelAddrs: s.Addrs(),
 		Username: o.Username, Password: o.Password, TLSConfig: o.TLSConfig,
-		DialTimeout: o.DialTimeout, DisableIdentity: true,
+		DialTimeout: o.DialTimeout, DisableIdentity: true, ContextTimeoutEnabled: true,
 	})
 	s.t.Cleanup(func() { _ = c.Close() })
 	return c

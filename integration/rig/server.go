@@ -162,9 +162,13 @@ func (s *Server) Options() *redis.Options {
 		Username:        s.settings.username,
 		Password:        s.settings.password,
 		DialTimeout:     2 * time.Second,
+		DialerRetries:   1,
 		MaxRetries:      -1,
 		PoolSize:        8,
 		DisableIdentity: true,
+		Protocol:        2,
+
+		ContextTimeoutEnabled: true,
 	}
 	if c := s.settings.tls; c != nil {
 		o.TLSConfig = &tls.Config{RootCAs: c.pool, Certificates: []tls.Certificate{c.pair}, ServerName: "127.0.0.1", MinVersion: tls.VersionTLS12}

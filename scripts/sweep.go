@@ -24,37 +24,49 @@ const (
 	SweepDone SweepState = 1
 )
 
+// SweepBeginArgs opens a pass.
+type SweepBeginArgs struct {
+	Partition
+	SweepLock
+	// DueMS: with a lock, a full pass that began less than this ago makes another needless.
+	DueMS int64
+	// GraceMS is for how long a lease must have run out to retire its replica.
+	GraceMS   int64
+	LogLength int64
+}
+
 // SweepBegun is the reply of SweepBegin.
 type SweepBegun struct {
 	State SweepState
 	// NowMS is Redis' time, LastMS when the last full pass began; Unix ms, 0 = never.
 	NowMS, LastMS int64
+	// Retired counts replicas.
+	Retired int64
 	// Fields are the fields of the spaces, none unless done.
 	Fields []string
 }
 
-// SweepBegin makes the call of sweep_begin.lua. With a lock, a full pass that began
-// less than dueMS ago makes this one needless.
-func SweepBegin(p *Partition, l SweepLock, dueMS int64) *Call {
+// SweepBegin makes the call of sweep_begin.lua.
+func SweepBegin(a *SweepBeginArgs) *Call {
 	return &Call{
 		script: sweepBeginScript,
-		keys:   []string{p.Head, p.Spaces, l.Key},
-		args:   []any{l.Token, l.LockMS, dueMS},
+		keys:   []string{a.Head, a.Replicas, a.Serving, a.Spaces, a.Log, a.Key},
+		args:   []any{a.Token, a.LockMS, a.DueMS, a.GraceMS, a.LogLength},
 	}
 }
 
 // Begun reads the reply of SweepBegin.
 func (c *Call) Begun() (r SweepBegun, err error) {
-	if err = c.ints((*int64)(&r.State), &r.NowMS, &r.LastMS); err != nil {
+	if err = c.ints((*int64)(&r.State), &r.NowMS, &r.LastMS, &r.Retired); err != nil {
 		return r, err
 	}
-	raw, err := c.reply(4)
+	raw, err := c.reply(5)
 	if err != nil {
 		return r, err
 	}
 	var ok bool
-	if r.Fields, ok = texts(raw[3]); !ok {
-		return r, fmt.Errorf("sweep begin: spaces are %T, want strings", raw[3])
+	if r.Fields, ok = texts(raw[4]); !ok {
+		return r, fmt.Errorf("sweep begin: spaces are %T, want strings", raw[4])
 	}
 	return r, nil
 }

@@ -5,7 +5,8 @@
 -- ARGV 1 token of the sweeper, 2 1 = the lock must be held, and is given back; 0 = go ahead without it,
 --      3 age at which a replica without holds is forgotten, ms,
 --      4 hold TTL ms, 5 log length, 6 age at which log entries are forgotten, ms,
---      7 when the pass began, Unix ms,
+--      7 when the pass began, Unix ms: noted if the lock is held, for a pass without it
+--        may have gone by another age than the partition's sweepers,
 --      8… the fields in KEYS[4] of KEYS[7…], in the same order
 -- Returns {1 done or -1 the lock was lost, what is left: 0 nothing, 1 no hold, 2 holds,
 --      replicas forgotten, counts put right, blocks left in KEYS[7…], spaces forgotten}
@@ -96,7 +97,7 @@ if call('EXISTS', serving) == 1 then
 elseif call('EXISTS', replicas) + call('EXISTS', spaces) > 0 then
   left = 1
 end
-if call('EXISTS', KEYS[1]) == 1 then call('HSET', KEYS[1], 's', ARGV[7]) end
+if locked and call('EXISTS', KEYS[1]) == 1 then call('HSET', KEYS[1], 's', ARGV[7]) end
 if left > 0 then
   -- What is left lives as long as the policy of the tenant says, and its keys must outlive it.
   local life = math.max(tonumber(ARGV[3]), tonumber(ARGV[4]))

@@ -35,15 +35,11 @@ func (t *touches) claim(tag string, now time.Time) bool {
 	if last, ok := t.at[tag]; ok && now.Sub(last) < t.every {
 		return false
 	}
-	t.setLocked(tag, now)
+	if len(t.at) >= maxTouches {
+		clear(t.at)
+	}
+	t.at[tag] = now
 	return true
-}
-
-// done notes a touch that was made without a claim.
-func (t *touches) done(tag string, now time.Time) {
-	t.mu.Lock()
-	defer t.mu.Unlock()
-	t.setLocked(tag, now)
 }
 
 // forget makes the partition due.
@@ -51,11 +47,4 @@ func (t *touches) forget(tag string) {
 	t.mu.Lock()
 	defer t.mu.Unlock()
 	delete(t.at, tag)
-}
-
-func (t *touches) setLocked(tag string, now time.Time) {
-	if len(t.at) >= maxTouches {
-		clear(t.at)
-	}
-	t.at[tag] = now
 }

@@ -3,6 +3,7 @@ package policies
 import (
 	"fmt"
 	"strconv"
+	"strings"
 
 	"go.yaml.in/yaml/v3"
 )
@@ -65,12 +66,12 @@ func shown(n *yaml.Node) string {
 		switch n.ShortTag() {
 		case "!!null":
 			return "empty"
-		case "!!str":
-			return fmt.Sprintf("%q", clip(n.Value))
+		case "!!bool":
+			return clip(n.Value)
 		case "!!int", "!!float":
 			return fmt.Sprintf("the number %s", clip(n.Value))
 		default:
-			return clip(n.Value)
+			return strconv.Quote(clip(n.Value))
 		}
 	default:
 		return "no value"
@@ -89,5 +90,5 @@ func clip(s string) string {
 	if len(s) <= maxShownBytes {
 		return s
 	}
-	return s[:maxShownBytes] + "…"
+	return strings.ToValidUTF8(s[:maxShownBytes], "") + "…"
 }

@@ -219,12 +219,15 @@ func (w *Watcher) follow() {
 		return
 	}
 	_ = w.notices.Remove(w.dir) // fails if the old one is gone, which is as good
-	if err := w.notices.Add(w.dir); err != nil {
+	switch err := w.notices.Add(w.dir); {
+	case err == nil:
+		w.watched = info
+	case errors.Is(err, os.ErrNotExist):
+		w.watched = nil // gone since the look at it
+	default:
 		w.closeNotices()
 		w.noticesLost(err)
-		return
 	}
-	w.watched = info
 }
 
 func (w *Watcher) closeNotices() {

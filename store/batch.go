@@ -149,6 +149,8 @@ func (b *Batch) Send(ctx context.Context) (Receipt, error) {
 		}
 	}
 	if failed != nil {
+		// The reply that told of an empty partition may be the one that was lost.
+		b.s.touched.forget(b.k.Tag())
 		return last, fmt.Errorf("write %v replica %q: %w", b.p, b.replica, failed)
 	}
 	return last, nil

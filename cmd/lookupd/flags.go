@@ -1,0 +1,105 @@
+package main
+
+import (
+	"errors"
+	"fmt"
+	"io"
+	"time"
+
+	"github.com/alecthomas/kong"
+)
+
+// config is the command line; docs/configuration.md explains each flag.
+type config struct {
+	GRPCBindAddress string `name:"grpc-bind-address" group:"listeners" default:":9090" placeholder:"HOST:PORT" help:"Where gateways and producers call (${default})."`
+	HTTPBindAddress string `name:"http-bind-address" group:"listeners" default:":8080" placeholder:"HOST:PORT" help:"Where /healthz, /readyz and /metrics are (${default})."`
+	MaxConnAge      span   `name:"grpc-max-connection-age" group:"listeners" default:"5m" placeholder:"DURATION" help:"Age at which a gRPC connection is asked to reconnect, so that new pods get load (${default}); 0 = never."`
+
+	Redis        string `group:"index" placeholder:"URL" help:"Redis or Valkey: redis://host:port/db, rediss:// for TLS, several hosts for a Cluster, ?master_name= for Sentinel. Empty = an embedded store, which ends with the process."`
+	EmbeddedBind string `name:"embedded-redis-bind-address" group:"index" default:"${embedded}" placeholder:"HOST:PORT" help:"Where the embedded store listens for sidecars, on loopback (${default}); port 0 picks one."`
+	Shards       int    `group:"index" default:"1" placeholder:"K" help:"How many partitions each model of a tenant has, 1 to 1024 (${default}); all components of a tier must agree."`
+	KeyTTL       span   `name:"key-ttl" group:"index" default:"24h" placeholder:"DURATION" help:"How long Redis keeps what is not reported again (${default}); longer than every policy's evictionTTL."`
+	Sweep        span   `name:"sweep-interval" group:"index" default:"1m" placeholder:"DURATION" help:"How often expired holds are dropped (${default})."`
+
+	LookupTimeout   span   `name:"lookup-timeout" group:"lookups" default:"100ms" placeholder:"DURATION" help:"Longest time a lookup may take; a caller's deadline or its policy may be tighter (${default})."`
+	PolicyDir       string `name:"policy-dir" group:"lookups" placeholder:"DIR" help:"Directory of CachePolicy files, followed while the pod runs. Empty = the default policy for every tenant."`
+	EngineBlockSize int    `name:"engine-block-size" group:"lookups" default:"16" placeholder:"TOKENS" help:"Tokens in a block of the engines, for lookups by token ids (${default})."`
+
+	PressureWeight  float32 `name:"pressure-weight" group:"ranking" default:"1.0" placeholder:"WEIGHT" help:"How much of its score a saturated replica loses (${default}); 0 = no penalty."`
+	SLOTightTTFT    int32   `name:"slo-tight-ttft-ms" group:"ranking" default:"200" placeholder:"MS" help:"A request that wants its first token sooner than this favours fresh holds (${default}); 0 = none does."`
+	SLOTightBias    float32 `name:"slo-tight-bias" group:"ranking" default:"1.0" placeholder:"BIAS" help:"How much it favours them (${default}); 0 = not at all."`
+	HotMinHitRate   float32 `name:"tenant-hot-min-hit-rate" group:"ranking" default:"0.1" placeholder:"RATE" help:"Least hit rate, 0 to 1, of a TENANT_HOT replica (${default}); 0 = any. To switch TENANT_HOT off see the next flag."`
+	TenantHotMaxAge span    `name:"tenant-hot-max-age" group:"ranking" default:"5m" placeholder:"DURATION" help:"Stats of this age say nothing about warmth (${default}); 0 = no TENANT_HOT."`
+
+	LogFormat     string `name:"log-format" group:"process" default:"json" enum:"json,text" placeholder:"FORMAT" help:"json or text (${default})."`
+	LogLevel      string `name:"log-level" group:"process" default:"info" enum:"debug,info,warn,error" placeholder:"LEVEL" help:"debug, info, warn or error (${default})."`
+	Drain         span   `name:"drain" group:"process" default:"15s" placeholder:"DURATION" help:"How long calls in progress may take to end after SIGTERM before they are cut (${default})."`
+	ShutdownDelay span   `name:"shutdown-delay" group:"process" default:"0s" placeholder:"DURATION" help:"How long the pod, not ready any more, still takes calls after SIGTERM, so that load balancers notice (${default})."`
+
+	Version kong.VersionFlag `env:"-" help:"Print the version."`
+}
+
+// defaultEmbeddedBind is also how "not given" is recognised.
+const defaultEmbeddedBind = "127.0.0.1:0"
+
+// span is a duration that says how to write one.
+type span time.Duration
+
+func (s *span) UnmarshalText(text []byte) error {
+	d, err := time.ParseDuration(string(text))
+	if err != nil {
+		return fmt.Errorf("%q is no duration: write a number with its unit, such as 250ms, 30s or 5m", text)
+	}
+	if d < 0 {
+		return fmt.Errorf("%s is negative: write a duration of 0 or more, such as 250ms, 30s or 5m", text)
+	}
+	*s = span(d)
+	return nil
+}
+
+func (s span) String() string { return time.Duration(s).String() }
+
+// usageError is a command line that makes no sense.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }
+
+func isUsage(err error) bool {
+	var u *usageError
+	return errors.As(err, &u)
+}
+
+// parse reads and checks the command line. If done is true the process ends with code.
+func parse(args []string, stdout, stderr io.Writer) (c *config, code int, done bool) {
+	c = &config{}
+	exited := false // by --help or --version, which have printed all there is to say
+	parser, err := kong.New(c,
+		kong.Name("lookupd"),
+		kong.Description("A lookup pod: tells gateways which engine replica holds a prompt's KV cache.\n\n"+
+			"Each flag can be set by an environment variable, LOOKUPD_ and its name: LOOKUPD_LOG_LEVEL=debug. "+
+			"A flag on the command line wins."),
+		kong.DefaultEnvars("LOOKUPD"),
+		kong.Vars{"version": versionLine(), "embedded": defaultEmbeddedBind},
+		kong.ExplicitGroups([]kong.Group{
+			{Key: "listeners", Title: "Listeners"}, {Key: "index", Title: "Index"}, {Key: "lookups", Title: "Lookups"},
+			{Key: "ranking", Title: "Ranking"}, {Key: "process", Title: "Process"},
+		}),
+		kong.Writers(stdout, stderr),
+		kong.Exit(func(int) { exited = true }),
+	)
+	if err != nil {
+		return nil, fail(stderr, err), true
+	}
+	_, err = parser.Parse(args)
+	if exited {
+		return nil, exitOK, true
+	}
+	if err != nil {
+		return nil, fail(stderr, &usageError{fmt.Errorf("%w; lookupd --help lists the flags", err)}), true
+	}
+	if err := c.check(); err != nil {
+		return nil, fail(stderr, &usageError{err}), true
+	}
+	return c, exitOK, false
+}

@@ -8,6 +8,7 @@
 // baselines (round robin, shared caches), so that one run answers what the tier's
 // hints are worth on that traffic.
 //
-// With one request at a time a replay is deterministic: the same trace, engines and
-// seed give the same hints, whatever the machine.
+// With one request at a time a replay repeats: the same trace, engines and seed give
+// the same hints, whatever the machine, as long as it takes little of the tenant's
+// evictionTTL (freshness is a factor of every score).
 package replay

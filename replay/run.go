@@ -117,7 +117,7 @@ func (r *run) play(ctx context.Context, i int) error {
 	req := &r.trace[i]
 	c := chainOf(req, r.o.BlockTokens, r.o.Seed)
 	r.noteLag(req)
-	if err := r.reportLoad(ctx, req.TimestampMS); err != nil {
+	if err := r.reportLoad(ctx, i); err != nil {
 		return err
 	}
 	reply, err := r.tier.lookup(ctx, &c)
@@ -139,7 +139,7 @@ func (r *run) play(ctx context.Context, i int) error {
 	if followed && reply.GetReasonCode() == reasonPrefixMatch {
 		r.judge(int64(reply.GetReplicaScores()[0].GetMatchedTokens()), c.tokens(d.Reused))
 	}
-	if update := r.updateOf(e, &c, &d); update != nil {
+	if update := r.updateOf(i, e, &c, &d); update != nil {
 		if err := r.tier.report(ctx, update); err != nil {
 			return err
 		}
@@ -148,7 +148,8 @@ func (r *run) play(ctx context.Context, i int) error {
 }
 
 // reportLoad sends every engine's stats when the trace enters a new second.
-func (r *run) reportLoad(ctx context.Context, nowMS int64) error {
+func (r *run) reportLoad(ctx context.Context, i int) error {
+	nowMS := r.trace[i].TimestampMS
 	if r.o.Slots == 0 || !r.seconds.passed(nowMS) {
 		return nil
 	}
@@ -159,7 +160,7 @@ func (r *run) reportLoad(ctx context.Context, nowMS int64) error {
 			e.mu.Lock()
 			defer e.mu.Unlock()
 			e.running.runningAt(nowMS)
-			return r.tier.report(ctx, r.emptyUpdate(e))
+			return r.tier.report(ctx, r.emptyUpdate(i, e))
 		})
 	}
 	return group.Wait()

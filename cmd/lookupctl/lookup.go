@@ -142,8 +142,8 @@ func replyOf(req *pb.LookupRouteRequest, reply *pb.LookupRouteResponse, roundTri
 }
 
 func (r *lookupReply) write(s *session) {
-	fmt.Fprintf(s.out, "%s: %s, %s in the pod, %s round trip\n", cell(r.Reason), plural(len(r.Scores), "replica"),
-		duration(float64(r.LatencyUS)), duration(float64(r.RoundTripUS)))
+	fmt.Fprintln(s.out, wrap(fmt.Sprintf("%s: %s, %s in the pod, %s round trip", cell(r.Reason), plural(len(r.Scores), "replica"),
+		duration(float64(r.LatencyUS)), duration(float64(r.RoundTripUS))), s.width))
 	if len(r.Scores) > 0 {
 		t := table{header: []string{"RANK", "REPLICA", "SCORE", "MATCHED TOKENS", "HIT PROBABILITY", "TIER"}, flexible: 1}
 		for i, sc := range r.Scores {

@@ -10,7 +10,7 @@ import (
 )
 
 type replayCmd struct {
-	Trace string `arg:"" placeholder:"TRACE.jsonl" help:"Trace in Mooncake's JSONL form; - for standard input."`
+	Trace string `arg:"" name:"trace.jsonl" env:"-" help:"Trace in Mooncake's JSONL form; - for standard input."`
 
 	Engines      int    `default:"4" group:"Engines" help:"Simulated engines (${default})."`
 	Blocks       int    `default:"2000" group:"Engines" help:"KV blocks that each engine caches (${default})."`

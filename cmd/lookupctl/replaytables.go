@@ -13,9 +13,7 @@ func writeReplay(s *session, o *replay.Options, r *replay.Result) error {
 	if s.json {
 		return writeJSON(s.out, r)
 	}
-	fmt.Fprintf(s.out, "%s, %s of %s tokens, in %s; %s of %s\n\n",
-		plural(r.Requests, "request"), plural(int(r.Blocks), "prompt block"), grouped(o.BlockTokens), duration(r.Seconds*1e6),
-		plural(o.Engines, "engine"), plural(o.Blocks, "block"))
+	fmt.Fprintf(s.out, "%s\n\n", wrap(headline(o, r), s.width))
 	reuseTable(o, r).write(s.out, s.width)
 	fmt.Fprintln(s.out)
 	reasonTable(r).write(s.out, s.width)
@@ -28,6 +26,15 @@ func writeReplay(s *session, o *replay.Options, r *replay.Result) error {
 		engineTable(r).write(s.out, s.width)
 	}
 	return nil
+}
+
+func headline(o *replay.Options, r *replay.Result) string {
+	requests := plural(r.Requests, "request")
+	if r.Requests < r.Total {
+		requests = fmt.Sprintf("%s of %s", grouped(int64(r.Requests)), plural(r.Total, "request"))
+	}
+	return fmt.Sprintf("%s, %s of %s tokens, in %s; %s of %s", requests, plural(int(r.Blocks), "prompt block"),
+		grouped(o.BlockTokens), duration(r.Seconds*1e6), plural(o.Engines, "engine"), plural(o.Blocks, "block"))
 }
 
 func reuseTable(o *replay.Options, r *replay.Result) *table {

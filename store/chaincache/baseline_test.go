@@ -100,9 +100,10 @@ func (f *flatTable) lookup(sp *space, roster *Roster, hashes [][]byte, tokens []
 			}
 			list := b.holds.Load().list
 			if from+i == 0 {
-				for _, h := range list {
-					if index := roster.Find(h.number); index >= 0 && h.seenMS > cutoffMS {
-						f.alive = append(f.alive, runner{seenMS: h.seenMS, number: h.number, index: int32(index), tier: h.tier()})
+				for i := range list {
+					h := &list[i]
+					if index := roster.Find(h.number); index >= 0 && h.seenMS.Load() > cutoffMS {
+						f.alive = append(f.alive, runner{seenMS: h.seenMS.Load(), number: h.number, index: int32(index), tier: h.tier()})
 					}
 				}
 			} else {
@@ -125,11 +126,11 @@ func (f *flatTable) step(list []hold, cutoffMS, sum int64, blocks int) {
 		for at < len(list) && list[at].number < r.number {
 			at++
 		}
-		if at == len(list) || list[at].number != r.number || list[at].seenMS <= cutoffMS {
+		if at == len(list) || list[at].number != r.number || list[at].seenMS.Load() <= cutoffMS {
 			f.runs = append(f.runs, ranking.Run{Replica: int(r.index), Tokens: sum, SeenMS: r.seenMS, Tier: r.tier, Blocks: blocks})
 			continue
 		}
-		r.seenMS = min(r.seenMS, list[at].seenMS)
+		r.seenMS = min(r.seenMS, list[at].seenMS.Load())
 		r.tier = max(r.tier, list[at].tier())
 		f.alive = append(f.alive, r)
 	}

@@ -52,18 +52,20 @@ func (ch *Change) touches(sp *space) bool {
 // each calls yield for every hash of the change.
 func (ch *Change) each(yield func(hash []byte, apply func(*holdSet) *holdSet)) {
 	for _, e := range ch.Held {
-		h := packHold(ch.Number, ch.SeenMS, e.Tier, e.Tokens)
-		yield(e.Hash, func(s *holdSet) *holdSet { return s.with(h) })
+		tail := packTail(e.Tier, e.Tokens)
+		yield(e.Hash, func(s *holdSet) *holdSet { return s.with(ch.Number, ch.SeenMS, tail) })
 	}
 	for _, hash := range ch.Evicted {
 		yield(hash, func(s *holdSet) *holdSet { return s.without(ch.Number) })
 	}
 }
 
-// pending is one block's holds before they are published.
+// pending is what becomes of one block: new holds, or a new value of one that it has.
 type pending struct {
 	b     *block
 	holds *holdSet
+	at    *hold
+	tail  uint32
 }
 
 // Apply takes the next change. One that was applied before does nothing; one that
@@ -94,8 +96,12 @@ func (p *Partition) prepare(ch *Change) []pending {
 		for i := range ch.Held {
 			e := &ch.Held[i]
 			if b := p.findBlock(sp, e.Hash); b != nil {
-				holds := b.holds.Load().with(packHold(ch.Number, ch.SeenMS, e.Tier, e.Tokens))
-				work = append(work, pending{b, holds})
+				tail, old := packTail(e.Tier, e.Tokens), b.holds.Load()
+				if i, has := old.find(ch.Number); has {
+					work = append(work, pending{b: b, at: &old.list[i], tail: tail})
+				} else {
+					work = append(work, pending{b: b, holds: old.with(ch.Number, ch.SeenMS, tail)})
+				}
 			}
 		}
 	}
@@ -110,8 +116,9 @@ func (p *Partition) prepare(ch *Change) []pending {
 				if b == nil {
 					continue
 				}
-				if old := b.holds.Load(); old.has(ch.Number) {
-					work = append(work, pending{b, old.without(ch.Number)})
+				old := b.holds.Load()
+				if left := old.without(ch.Number); left != old {
+					work = append(work, pending{b: b, holds: left})
 				}
 			}
 		}
@@ -126,6 +133,10 @@ func (p *Partition) publish(ch *Change, work []pending) {
 	p.seq.Add(1)
 	for i := range work {
 		w := &work[i]
+		if w.at != nil {
+			w.at.set(ch.SeenMS, w.tail)
+			continue
+		}
 		grown += w.holds.bytes() - w.b.holds.Swap(w.holds).bytes()
 	}
 	// Only now the versions: a digest begun before is void, one begun after sees all.

@@ -54,8 +54,9 @@ func (s *segment) digestNow(version uint64) *digest {
 		return d
 	}
 	d.held = make([]held, len(first))
-	for i, h := range first {
-		d.held[i] = held{number: h.number, seenMS: h.seenMS, tier: h.tier(), depth: 1}
+	for i := range first {
+		h := &first[i]
+		d.held[i] = held{number: h.number, seenMS: h.seenMS.Load(), tier: h.tier(), depth: 1}
 	}
 	var open int
 	for i := 1; i < len(s.blocks); i++ {
@@ -80,7 +81,7 @@ func (s *segment) digestNow(version uint64) *digest {
 			at++
 			open++
 			r.depth++
-			r.seenMS = min(r.seenMS, h.seenMS)
+			r.seenMS = min(r.seenMS, h.seenMS.Load())
 			r.tier = max(r.tier, h.tier())
 		}
 		if open == 0 {

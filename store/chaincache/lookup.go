@@ -130,13 +130,16 @@ func (p *Partition) exact(sp *space, q *Query, a *Answer) {
 		home.use()
 	}
 	a.Complete, a.Known = true, 1
-	for _, h := range b.holds.Load().list {
-		if h.seenMS <= q.CutoffMS {
+	list := b.holds.Load().list
+	for i := range list {
+		h := &list[i]
+		seen := h.seenMS.Load()
+		if seen <= q.CutoffMS {
 			continue
 		}
-		if i := a.Roster.Find(h.number); i >= 0 {
+		if index := a.Roster.Find(h.number); index >= 0 {
 			a.Runs = append(a.Runs, ranking.Run{
-				Replica: i, Tokens: int64(h.tokens()), SeenMS: h.seenMS, Tier: h.tier(), Blocks: 1,
+				Replica: index, Tokens: int64(h.tokens()), SeenMS: seen, Tier: h.tier(), Blocks: 1,
 			})
 		}
 	}

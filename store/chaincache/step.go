@@ -94,8 +94,10 @@ func (st *stepper) intersect(d *digest) {
 func (st *stepper) blocks() {
 	a := st.a
 	if st.start == 0 {
-		for _, h := range st.s.blocks[0].holds.Load().list {
-			if h.seenMS <= st.q.CutoffMS {
+		list := st.s.blocks[0].holds.Load().list
+		for i := range list {
+			h := &list[i]
+			if h.seenMS.Load() <= st.q.CutoffMS {
 				continue
 			}
 			if index := a.Roster.Find(h.number); index >= 0 {
@@ -112,12 +114,18 @@ func (st *stepper) blocks() {
 			for at < len(list) && list[at].number < r.number {
 				at++
 			}
-			if at == len(list) || list[at].number != r.number || list[at].seenMS <= st.q.CutoffMS {
+			if at == len(list) || list[at].number != r.number {
 				st.finish(r, i)
 				continue
 			}
-			r.seenMS = min(r.seenMS, list[at].seenMS)
-			r.tier = max(r.tier, list[at].tier())
+			h := &list[at]
+			seen := h.seenMS.Load()
+			if seen <= st.q.CutoffMS {
+				st.finish(r, i)
+				continue
+			}
+			r.seenMS = min(r.seenMS, seen)
+			r.tier = max(r.tier, h.tier())
 			a.alive = append(a.alive, r)
 		}
 	}
@@ -129,10 +137,14 @@ func (st *stepper) freshDepth(r *runner, depth int) int {
 	for i, b := range st.s.blocks[:depth] {
 		set := b.holds.Load()
 		at, has := set.find(r.number)
-		if !has || set.list[at].seenMS <= st.q.CutoffMS {
+		if !has {
 			return i
 		}
-		r.seenMS = min(r.seenMS, set.list[at].seenMS)
+		seen := set.list[at].seenMS.Load()
+		if seen <= st.q.CutoffMS {
+			return i
+		}
+		r.seenMS = min(r.seenMS, seen)
 		r.tier = max(r.tier, set.list[at].tier())
 	}
 	return depth

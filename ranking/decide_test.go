@@ -1,6 +1,7 @@
 package ranking_test
 
 import (
+	"fmt"
 	"testing"
 	"time"
 
@@ -276,4 +277,21 @@ func TestRunsOfNobodyAreIgnored(t *testing.T) {
 	ev := ranking.Evidence{Serving: serving("a"), Runs: []ranking.Run{run(-1, 100), run(1, 100), run(1<<40, 100)}}
 	reason, _ := decide(ask(1), ev, noAffinity)
 	require.Equal(t, ranking.ReasonNoHint, reason)
+}
+
+func TestAFleetThatSharesThePromptIsRankedLikeAFewReplicas(t *testing.T) {
+	const n = 300
+	ev := ranking.Evidence{NowMS: now}
+	for i := range n {
+		ev.Serving = append(ev.Serving, ranking.Replica{ID: fmt.Sprintf("r%03d", i)})
+		ev.Runs = append(ev.Runs, run(n-1-i, 64))
+	}
+	ev.Runs[n-1-7].Tokens, ev.Runs[n-1-250].Tokens = 640, 640
+	reason, got := decide(ask(10), ev, func(p *ranking.Policy) { p.RoutingFloorScore = 0 })
+	require.Equal(t, ranking.ReasonPrefixMatch, reason)
+	require.Len(t, got, n)
+	require.Equal(t, []string{"r007", "r250", "r000", "r001"}, ids(got[:4]))
+	require.InDelta(t, 640*298.0/300, got[0].Score, 1e-3)
+	require.InDelta(t, 640*298.0/300, got[1].Score, 1e-3)
+	require.Zero(t, got[2].Score, "all hold that much")
 }

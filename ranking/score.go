@@ -1,10 +1,6 @@
 package ranking
 
-import (
-	"cmp"
-	"math"
-	"slices"
-)
+import "math"
 
 // The factors of a score. Each is a pure function of its inputs, never NaN and
 // never below 0, so that no stored value, however odd, can poison an order.
@@ -66,9 +62,9 @@ func finite(score float32) float32 {
 	switch {
 	case score > math.MaxFloat32:
 		return math.MaxFloat32
-	case score >= 0:
+	case score > 0:
 		return score
-	default: // negative or NaN
+	default: // negative, NaN, or −0, which would sort as the best
 		return 0
 	}
 }
@@ -76,73 +72,4 @@ func finite(score float32) float32 {
 // saturate is a token sum as a reply carries it.
 func saturate(tokens int64) int32 {
 	return int32(max(0, min(tokens, math.MaxInt32)))
-}
-
-// appendMatches appends the replicas that matched, scored and best first.
-func appendMatches(dst []Candidate, in *Input, ev *Evidence, k *Knobs) []Candidate {
-	for i := range ev.Runs {
-		run := &ev.Runs[i]
-		if uint(run.Replica) >= uint(len(ev.Serving)) {
-			continue // not of this view: without its name it is no answer
-		}
-		tokens := saturate(run.Tokens)
-		if tokens == 0 && in.Chain() {
-			continue
-		}
-		r := &ev.Serving[run.Replica]
-		fresh := freshness(ev.NowMS-run.SeenMS, in.TTLMS)
-		dst = append(dst, Candidate{
-			ReplicaID:     r.ID,
-			MatchedTokens: tokens,
-			HitProb:       fresh,
-			Tier:          run.Tier,
-			Score: float32(tokens) * fresh *
-				pressureFactor(r, ev.NowMS, in.TTLMS, k.PressureWeight) *
-				sloFactor(fresh, in.TTFTMS, k),
-		})
-	}
-	if in.Exact {
-		applyPower(dst, len(dst), len(ev.Serving))
-	} else {
-		applyPowerByDepth(dst, len(ev.Serving))
-	}
-	slices.SortFunc(dst, bestFirst)
-	return dst
-}
-
-// applyPower finishes the scores of candidates that all count as equally deep.
-func applyPower(cands []Candidate, matched, serving int) {
-	power := powerFactor(matched, serving)
-	for i := range cands {
-		cands[i].Score = finite(cands[i].Score * power)
-	}
-}
-
-// applyPowerByDepth finishes the scores of chain matches: a replica shares its
-// depth with those that matched as many tokens or more. Deepest first, that is
-// every candidate up to the end of its group of equals.
-func applyPowerByDepth(cands []Candidate, serving int) {
-	slices.SortFunc(cands, deepestFirst)
-	for from := 0; from < len(cands); {
-		to := from + 1
-		for to < len(cands) && cands[to].MatchedTokens == cands[from].MatchedTokens {
-			to++
-		}
-		applyPower(cands[from:to], to, serving)
-		from = to
-	}
-}
-
-func deepestFirst(a, b Candidate) int { return cmp.Compare(b.MatchedTokens, a.MatchedTokens) }
-
-// bestFirst orders an answer; scores are finite here.
-func bestFirst(a, b Candidate) int {
-	switch {
-	case a.Score > b.Score:
-		return -1
-	case a.Score < b.Score:
-		return 1
-	default:
-		return cmp.Compare(a.ReplicaID, b.ReplicaID)
-	}
 }

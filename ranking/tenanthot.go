@@ -1,7 +1,5 @@
 package ranking
 
-import "slices"
-
 // appendTenantHot appends the replicas that are warm for the tenant in general,
 // scored and best first: they serve the domain and have reported a good hit rate
 // lately. Nothing is claimed about the prefix, so no tokens and no tier.
@@ -26,6 +24,10 @@ func appendTenantHot(dst []Candidate, in *Input, ev *Evidence, k *Knobs) []Candi
 				sloFactor(recency, in.TTFTMS, k)),
 		})
 	}
-	slices.SortFunc(dst, bestFirst)
+	if len(dst) > 1 { // in the order of the serving set, which is that of the ids
+		o := orders.Get().(*order)
+		o.bestFirst(dst)
+		orders.Put(o)
+	}
 	return dst
 }

@@ -67,13 +67,13 @@ end
 local function free_number(last, replicas, serving)
   local used = {}
   for _, rec in ipairs(call('HVALS', replicas)) do
-    if #rec >= 3 then used[number_at(rec, 1)] = true end
+    if #rec >= 3 then used[sub(rec, 1, 3)] = true end
   end
   for _, field in ipairs(call('HKEYS', serving)) do
-    if #field == 5 then used[number_at(field, 3)] = true end
+    if #field == 5 then used[sub(field, 3)] = true end
   end
   local n = tonumber(last) or 0
-  repeat n = n % MAXNUMBER + 1 until not used[n]
+  repeat n = n % MAXNUMBER + 1 until not used[u24(n)]
   return n
 end
 

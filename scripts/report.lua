@@ -54,10 +54,11 @@ local count = rec and call('HGET', serving, scheme .. own)
 local held = count and tonumber(count)
 if count and not held then garbage = garbage + 1 end
 
--- live: number → its count in the scheme, false for a retired one. Filled as numbers are met.
+-- live: −number → its count in the scheme, false for a retired one. Filled as numbers are
+-- met. Negative, because miniredis' Lua lays an array up to the largest positive key.
 local live, gone = {}, {}
 local function liveness(m)
-  local c = call('HGET', serving, scheme .. u24(m))
+  local c = call('HGET', serving, scheme .. u24(-m))
   c = c and (tonumber(c) or 1)
   live[m] = c
   return c
@@ -65,7 +66,7 @@ end
 
 -- A hold is expired once its last-seen, cut to its upper 3 bytes (65.5 s), is below this.
 local cutoff = floor((now - keyttl) / 65536)
-local start, added = own .. u40(seen), 0
+local start, added, minus = own .. u40(seen), 0, -number
 local last = {}
 for i = 1, n do last[ARGV[9 + i]] = i end
 
@@ -86,9 +87,9 @@ for i = 1, n do
       local from = 1
       for p = 1, len, 12 do
         local a, b, c, d, e, f = byte(v, p, p + 5)
-        local m = a * 65536 + b * 256 + c
+        local m = -(a * 65536 + b * 256 + c)
         local stays = false
-        if m == number then
+        if m == minus then
           before = held ~= nil
         else
           local alive = live[m]
@@ -121,7 +122,7 @@ for i = 1, np, 2 * CHUNK do
 end
 local counts = {}
 if added > 0 then counts[scheme .. own] = (held or 0) + added end
-for m, c in pairs(gone) do counts[scheme .. u24(m)] = live[m] - c end
+for m, c in pairs(gone) do counts[scheme .. u24(-m)] = live[m] - c end
 local went = put_counts(serving, counts)
 if newspace then call('HSET', spaces, ARGV[4], index) end
 

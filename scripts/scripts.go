@@ -13,8 +13,8 @@ var (
 	clearText string
 	//go:embed stats.lua
 	statsText string
-	//go:embed walk.lua
-	walkText string
+	//go:embed head.lua
+	headText string
 	//go:embed sweep_begin.lua
 	sweepBeginText string
 	//go:embed sweep.lua
@@ -35,7 +35,7 @@ var (
 	evictScript  = newScript(partitionText + evictText)
 	clearScript  = newScript(partitionText + clearText)
 	statsScript  = newScript(partitionText + statsText)
-	walkScript   = newScript(walkText)
+	headScript   = newScript(headText)
 
 	sweepBeginScript = newScript(partitionText + sweepBeginText)
 	sweepScript      = newScript(partitionText + sweepText)
@@ -48,7 +48,7 @@ var (
 
 // all is what Load loads.
 var all = []*script{
-	reportScript, evictScript, clearScript, statsScript, walkScript,
+	reportScript, evictScript, clearScript, statsScript, headScript,
 	sweepBeginScript, sweepScript, sweepEndScript,
 	catalogFileScript, catalogCensusScript, layoutScript,
 }

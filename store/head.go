@@ -113,7 +113,7 @@ func (r *rota) at(nowMS int64) *Serving {
 	return s
 }
 
-// parseHead reads what walk.lua returned. What cannot be read is left out and told to garbage.
+// parseHead reads what head.lua returned. What cannot be read is left out and told to garbage.
 func parseHead(id string, raw *scripts.RawHead, garbage func(what string, err error)) *Head {
 	h := &Head{
 		ID:       id,

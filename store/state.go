@@ -61,6 +61,9 @@ func (s *Store) settled(ctx context.Context, p Partition) (View, error) {
 	if err != nil || !v.Head.Dirty && !v.Head.Lapsed(v.NowMS) {
 		return v, err
 	}
+	if err := s.sweepNow(ctx, p); err != nil {
+		return View{}, err
+	}
 	return s.Read(ctx, p, ranking.Space{}, nil)
 }
 

@@ -16,8 +16,8 @@ type View struct {
 	LogID string
 	Head  *Head
 	// Records has the hold records (DecodeHolds) of the leading blocks that somebody
-	// held. If it is shorter than the chain, nobody held the next block; what lies
-	// beyond that was not read.
+	// held. If it is shorter than the chain, nobody held the next block; of what lies
+	// beyond that it says nothing.
 	Records []string
 }
 
@@ -31,11 +31,7 @@ func (s *Store) Read(ctx context.Context, p Partition, sp ranking.Space, hashes 
 		id = known.ID
 	}
 	parts := k.script()
-	call := scripts.Walk(&parts, k.Blocks(SpaceSuffix(sp)), id, hashes)
-	if err := scripts.Run(ctx, s.rdb, call); err != nil {
-		return View{}, fmt.Errorf("read %v: %w", p, err)
-	}
-	w, err := call.Walked()
+	w, err := scripts.Walk(ctx, s.rdb, &parts, k.Blocks(SpaceSuffix(sp)), id, hashes)
 	if err != nil {
 		return View{}, fmt.Errorf("read %v: %w", p, err)
 	}

@@ -20,8 +20,8 @@ const (
 
 type cli struct {
 	Server  string           `default:"127.0.0.1:9090" placeholder:"HOST:PORT" help:"gRPC address of a lookup pod (${default})."`
-	Timeout time.Duration    `default:"5s" help:"How long one call may take (${default})."`
-	Output  string           `short:"o" enum:"table,json" default:"table" help:"table for people, json for programs (${default})."`
+	Timeout time.Duration    `default:"5s" help:"How long one call may take."`
+	Output  string           `short:"o" enum:"table,json" default:"table" help:"table for people, json for programs."`
 	Version kong.VersionFlag `env:"-" help:"Print the version."`
 
 	Lookup lookupCmd `cmd:"" help:"Ask where a prompt should go, as a gateway does."`

@@ -3,9 +3,9 @@ package main
 import "inferencecache.io/lookuptier/replay"
 
 type genTraceCmd struct {
-	Requests    int    `default:"600" help:"Lines to write (${default})."`
-	BlockTokens int64  `default:"512" help:"Tokens of a block (${default})."`
-	Seed        uint64 `default:"1" help:"The same seed gives the same trace (${default})."`
+	Requests    int    `default:"600" help:"Lines to write."`
+	BlockTokens int64  `default:"512" help:"Tokens of a block."`
+	Seed        uint64 `default:"1" help:"The same seed gives the same trace."`
 }
 
 // Help is shown under the usage of the command.

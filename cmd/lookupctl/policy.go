@@ -15,7 +15,7 @@ type policyCmd struct {
 }
 
 type policyCheckCmd struct {
-	Dir string `arg:"" env:"-" help:"Directory of *.yaml and *.yml files."`
+	Dir string `arg:"" help:"Directory of *.yaml and *.yml files."`
 }
 
 // policyReply is the JSON form of a check.

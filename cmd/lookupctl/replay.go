@@ -10,30 +10,30 @@ import (
 )
 
 type replayCmd struct {
-	Trace string `arg:"" name:"trace.jsonl" env:"-" help:"Trace in Mooncake's JSONL form; - for standard input."`
+	Trace string `arg:"" name:"trace.jsonl" help:"Trace in Mooncake's JSONL form; - for standard input."`
 
-	Engines      int    `default:"4" group:"Engines" help:"Simulated engines (${default})."`
-	Blocks       int    `default:"2000" group:"Engines" help:"KV blocks that each engine caches (${default})."`
-	BlockTokens  int64  `default:"512" group:"Engines" help:"Tokens of a block of the trace (${default})."`
-	EnginePrefix string `default:"replay-engine-" group:"Engines" help:"Replica ids are this and a number (${default})."`
-	Slots        int    `default:"0" group:"Engines" help:"Requests that an engine runs at once. Above 0, engines report hit rate and pressure, by the trace's clock (${default})."`
-	MSPerToken   int    `name:"ms-per-token" default:"20" group:"Engines" help:"How long an engine takes for each token of an answer; with --slots (${default})."`
+	Engines      int    `default:"4" group:"Engines" help:"Simulated engines."`
+	Blocks       int    `default:"2000" group:"Engines" help:"KV blocks that each engine caches."`
+	BlockTokens  int64  `default:"512" group:"Engines" help:"Tokens of a block of the trace."`
+	EnginePrefix string `default:"replay-engine-" group:"Engines" help:"Replica ids are this and a number."`
+	Slots        int    `default:"0" group:"Engines" help:"Requests that an engine runs at once. Above 0, engines report hit rate and pressure, by the trace's clock."`
+	MSPerToken   int    `name:"ms-per-token" default:"20" group:"Engines" help:"How long an engine takes for each token of an answer; with --slots."`
 
-	Tenant  string `default:"replay" group:"Keys" help:"Tenant of lookups and reports (${default})."`
-	Model   string `default:"trace" group:"Keys" help:"Model of lookups and reports (${default})."`
-	Scheme  string `default:"replay" group:"Keys" help:"Hash scheme of lookups and reports (${default})."`
+	Tenant  string `default:"replay" group:"Keys" help:"Tenant of lookups and reports."`
+	Model   string `default:"trace" group:"Keys" help:"Model of lookups and reports."`
+	Scheme  string `default:"replay" group:"Keys" help:"Hash scheme of lookups and reports."`
 	Adapter string `group:"Keys" placeholder:"NAME" help:"LoRA adapter of lookups and reports; none = the base model."`
-	Seed    uint64 `default:"0" group:"Keys" help:"Changes all block hashes (${default})."`
+	Seed    uint64 `default:"0" group:"Keys" help:"Changes all block hashes."`
 
-	Limit       int     `default:"0" group:"Course" help:"Requests to play; 0 = the whole trace (${default})."`
-	Warmup      int     `default:"-1" group:"Course" help:"Requests at the start that go round robin whatever the hint; -1 = one for each engine (${default})."`
-	Speed       float64 `default:"0" group:"Course" help:"1 = requests arrive as recorded, 10 = ten times faster, 0 = one after another (${default})."`
-	Concurrency int     `default:"1" group:"Course" help:"Requests under way at once; only 1 is deterministic (${default})."`
-	Pipeline    int     `default:"32" group:"Course" help:"Evictions of one request under way at once (${default})."`
+	Limit       int     `default:"0" group:"Course" help:"Requests to play; 0 = the whole trace."`
+	Warmup      int     `default:"-1" group:"Course" help:"Requests at the start that go round robin whatever the hint; -1 = one for each engine."`
+	Speed       float64 `default:"0" group:"Course" help:"1 = requests arrive as recorded, 10 = ten times faster, 0 = one after another."`
+	Concurrency int     `default:"1" group:"Course" help:"Requests under way at once; only 1 is deterministic."`
+	Pipeline    int     `default:"32" group:"Course" help:"Evictions of one request under way at once."`
 	ClearFirst  bool    `default:"true" negatable:"" group:"Course" help:"Tell the tier first that the simulated engines are empty (on)."`
 	WholeChains bool    `group:"Course" help:"Report each request's whole chain, so that blocks in use stay fresh, not only new blocks."`
 
-	RetryFor time.Duration `default:"30s" group:"Course" help:"How long to repeat a report that the tier does not take (${default})."`
+	RetryFor time.Duration `default:"30s" group:"Course" help:"How long to repeat a report that the tier does not take."`
 }
 
 // Help is shown under the usage of the command.

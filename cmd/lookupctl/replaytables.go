@@ -82,7 +82,10 @@ func routingText(r *replay.Result) string {
 }
 
 func times(n int) string {
-	if n == 1 {
+	switch n {
+	case 0:
+		return "never"
+	case 1:
 		return "once"
 	}
 	return grouped(int64(n)) + " times"

@@ -22,7 +22,7 @@ type reportCmd struct {
 	Replica string `placeholder:"ID" help:"The engine replica that holds it."`
 	Scheme  string `placeholder:"NAME" help:"Hash scheme of what it holds."`
 	Adapter string `placeholder:"NAME" help:"LoRA adapter; none = the base model."`
-	Tier    string `enum:"t1,t2,t3" default:"t1" help:"Where the blocks lie: t1 GPU, t2 the host's offload tier, t3 a remote store (${default})."`
+	Tier    string `enum:"t1,t2,t3" default:"t1" help:"Where the blocks lie: t1 GPU, t2 the host's offload tier, t3 a remote store."`
 	promptFlags
 	statsFlags
 	Update string `placeholder:"FILE" help:"CacheStateUpdates as JSON objects one after another, - for standard input, instead of the flags; bytes are base64."`

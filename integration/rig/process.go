@@ -125,8 +125,8 @@ func (p *Process) Output() string {
 	return string(b)
 }
 
-// logTailOnFailure makes a failed test show the end of a process's output.
-func logTailOnFailure(t testing.TB, name, path string) {
+// LogOnFailure makes a failed test show the end of a process's output.
+func LogOnFailure(t testing.TB, name, path string) {
 	t.Cleanup(func() {
 		if !t.Failed() {
 			return

@@ -60,7 +60,7 @@ func newServer(t testing.TB, name string, opts ...Option) *Server {
 	for _, o := range opts {
 		o(&s.settings)
 	}
-	logTailOnFailure(t, name, s.logPath())
+	LogOnFailure(t, name, s.logPath())
 	return s
 }
 

@@ -1,0 +1,5 @@
+//go:build !race
+
+package pod
+
+const raceEnabled = false

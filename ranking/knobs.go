@@ -1,11 +1,6 @@
 package ranking
 
-import (
-	"errors"
-	"fmt"
-	"math"
-	"time"
-)
+import "time"
 
 // Knobs tune the score for every tenant of a lookup pod. Zero values switch
 // the parts off that they tune; DefaultKnobs has the defaults.
@@ -33,24 +28,4 @@ func DefaultKnobs() Knobs {
 		TenantHotMinHitRate: 0.1,
 		TenantHotMaxAge:     5 * time.Minute,
 	}
-}
-
-// Validate reports every field that makes no sense, nil if all do.
-func (k *Knobs) Validate() error {
-	var errs []error
-	weight := func(name string, v float32) {
-		if !(v >= 0 && v <= math.MaxFloat32) {
-			errs = append(errs, fmt.Errorf("%s is %v: it must be a finite number of 0 or more", name, v))
-		}
-	}
-	weight("PressureWeight", k.PressureWeight)
-	weight("SLOTightBias", k.SLOTightBias)
-	weight("TenantHotMinHitRate", k.TenantHotMinHitRate)
-	if k.SLOTightTTFTMS < 0 {
-		errs = append(errs, fmt.Errorf("SLOTightTTFTMS is %d: it must be 0 or more milliseconds", k.SLOTightTTFTMS))
-	}
-	if k.TenantHotMaxAge < 0 {
-		errs = append(errs, fmt.Errorf("TenantHotMaxAge is %s: it must be 0 or more", k.TenantHotMaxAge))
-	}
-	return errors.Join(errs...)
 }

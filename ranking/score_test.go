@@ -94,14 +94,3 @@ func TestTokenSumsSaturate(t *testing.T) {
 		require.Equal(t, want, saturate(from))
 	}
 }
-
-func TestKnobsThatMakeNoSenseAreNamed(t *testing.T) {
-	k := DefaultKnobs()
-	require.NoError(t, k.Validate())
-	require.NoError(t, (&Knobs{}).Validate(), "everything off")
-	k = Knobs{PressureWeight: -1, SLOTightTTFTMS: -1, SLOTightBias: inf, TenantHotMinHitRate: nan, TenantHotMaxAge: -1}
-	err := k.Validate()
-	for _, name := range []string{"PressureWeight", "SLOTightTTFTMS", "SLOTightBias", "TenantHotMinHitRate", "TenantHotMaxAge"} {
-		require.ErrorContains(t, err, name+" is ")
-	}
-}

@@ -68,7 +68,7 @@ func readFile(path string) (data []byte, regular bool, err error) {
 	if err != nil {
 		return nil, false, err
 	}
-	defer f.Close()
+	defer func() { _ = f.Close() }() // read only: nothing to lose
 	data, err = io.ReadAll(io.LimitReader(f, maxFileBytes+1))
 	return data, true, err
 }

@@ -37,7 +37,7 @@ func (p Problem) String() string {
 
 // Problems is the error of a set that could not be read: all that is wrong, by
 // file and line. It is never empty as an error.
-type Problems []Problem
+type Problems []Problem //nolint:errname // a list first, as its readers use it
 
 // Error has one problem a line.
 func (ps Problems) Error() string {

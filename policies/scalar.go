@@ -1,7 +1,6 @@
 package policies
 
 import (
-	"fmt"
 	"strconv"
 	"strings"
 
@@ -69,7 +68,7 @@ func shown(n *yaml.Node) string {
 		case "!!bool":
 			return clip(n.Value)
 		case "!!int", "!!float":
-			return fmt.Sprintf("the number %s", clip(n.Value))
+			return "the number " + clip(n.Value)
 		default:
 			return strconv.Quote(clip(n.Value))
 		}

@@ -138,15 +138,15 @@ type Run struct {
 type Census uint8
 
 const (
-	// CensusKnown: the domain holds something, or nothing is to be diagnosed.
+	// CensusKnown says that the domain holds something, or nothing is to be diagnosed.
 	CensusKnown Census = iota
-	// CensusIndexEmpty: the index holds nothing at all, for anyone.
+	// CensusIndexEmpty says that the index holds nothing at all, for anyone.
 	CensusIndexEmpty
-	// CensusTenantEmpty: the index holds something, but nothing for the tenant.
+	// CensusTenantEmpty says that the index holds something, but nothing for the tenant.
 	CensusTenantEmpty
-	// CensusModelEmpty: the tenant holds something, but nothing for the model.
+	// CensusModelEmpty says that the tenant holds something, but nothing for the model.
 	CensusModelEmpty
-	// CensusSchemeEmpty: the (tenant, model) holds something, but nothing under the scheme.
+	// CensusSchemeEmpty says that the (tenant, model) holds something, but nothing under the scheme.
 	CensusSchemeEmpty
 )
 
@@ -175,12 +175,12 @@ type Entry struct {
 type EventKind uint8
 
 const (
-	// EventEvicted: the replica no longer holds Hash in any scheme of the scope;
+	// EventEvicted says that the replica no longer holds Hash in any scheme of the scope;
 	// with an Adapter only in that adapter's spaces.
 	EventEvicted EventKind = iota + 1
-	// EventCleared: the replica holds nothing and has no stats.
+	// EventCleared says that the replica holds nothing and has no stats.
 	EventCleared
-	// EventAlive: known stats live on; nothing else changes.
+	// EventAlive says that known stats live on; nothing else changes.
 	EventAlive
 )
 

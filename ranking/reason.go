@@ -5,25 +5,25 @@ package ranking
 type Reason string
 
 const (
-	// ReasonPrefixMatch: replicas hold the prefix, or the leading run of the chain.
+	// ReasonPrefixMatch says that replicas hold the prefix, or the leading run of the chain.
 	ReasonPrefixMatch Reason = "PREFIX_MATCH"
-	// ReasonTenantHot: nobody holds the exact prefix, but these replicas serve the
+	// ReasonTenantHot says that nobody holds the exact prefix, but these replicas serve the
 	// domain and report a good hit rate.
 	ReasonTenantHot Reason = "TENANT_HOT"
-	// ReasonAffinityHint: nothing is known about the prefix; one replica chosen by
+	// ReasonAffinityHint says that nothing is known about the prefix, and names one replica by
 	// its hash, so that a repeated prompt meets the same one again.
 	ReasonAffinityHint Reason = "AFFINITY_HINT"
-	// ReasonNoHint: no opinion. The fail-open answer.
+	// ReasonNoHint is no opinion: the fail-open answer.
 	ReasonNoHint Reason = "NO_HINT"
-	// ReasonTimeout: the budget ran out before there was an answer.
+	// ReasonTimeout says that the budget ran out before there was an answer.
 	ReasonTimeout Reason = "TIMEOUT"
-	// ReasonPolicyRequiresChain: the tenant's policy takes lookups with a chain only.
+	// ReasonPolicyRequiresChain says that the tenant's policy takes lookups with a chain only.
 	ReasonPolicyRequiresChain Reason = "POLICY_REQUIRES_CHAIN"
-	// ReasonUnknownTenant: the index holds something, but nothing for the tenant.
+	// ReasonUnknownTenant says that the index holds something, but nothing for the tenant.
 	ReasonUnknownTenant Reason = "UNKNOWN_TENANT"
-	// ReasonUnknownModel: the tenant holds something, but nothing for the model.
+	// ReasonUnknownModel says that the tenant holds something, but nothing for the model.
 	ReasonUnknownModel Reason = "UNKNOWN_MODEL"
-	// ReasonUnknownHashScheme: the model holds something, but nothing under the scheme.
+	// ReasonUnknownHashScheme says that the model holds something, but nothing under the scheme.
 	ReasonUnknownHashScheme Reason = "UNKNOWN_HASH_SCHEME"
 )
 

@@ -64,8 +64,8 @@ func TestSLOFactorFavoursFreshHoldsForTightRequests(t *testing.T) {
 	} {
 		require.InDelta(t, tc.want, sloFactor(tc.fresh, tc.ttft, &k), 1e-6, "%+v", tc)
 	}
-	require.EqualValues(t, 1, sloFactor(1, 100, &Knobs{SLOTightTTFTMS: 0, SLOTightBias: 1}), "0 ms: nothing is tight")
-	require.EqualValues(t, 1, sloFactor(1, 100, &Knobs{SLOTightTTFTMS: 200, SLOTightBias: 0}), "bias 0: no boost")
+	require.InDelta(t, 1, sloFactor(1, 100, &Knobs{SLOTightTTFTMS: 0, SLOTightBias: 1}), 0, "0 ms: nothing is tight")
+	require.InDelta(t, 1, sloFactor(1, 100, &Knobs{SLOTightTTFTMS: 200, SLOTightBias: 0}), 0, "bias 0: no boost")
 }
 
 func TestPowerFactorIsTheShareThatDoesNotHoldAsMuch(t *testing.T) {
@@ -80,11 +80,12 @@ func TestPowerFactorIsTheShareThatDoesNotHoldAsMuch(t *testing.T) {
 }
 
 func TestScoresStayFinite(t *testing.T) {
-	require.EqualValues(t, 0, finite(nan))
-	require.EqualValues(t, 0, finite(-inf))
-	require.EqualValues(t, 0, finite(-1))
-	require.EqualValues(t, float32(math.MaxFloat32), finite(inf))
-	require.EqualValues(t, 12.5, finite(12.5))
+	require.Zero(t, finite(nan))
+	require.Zero(t, finite(-inf))
+	require.Zero(t, finite(-1))
+	require.InDelta(t, math.MaxFloat32, finite(inf), 0)
+	require.InDelta(t, 12.5, finite(12.5), 0)
+	require.Zero(t, math.Float32bits(finite(float32(math.Copysign(0, -1)))), "−0 must not sort as the best")
 }
 
 func TestTokenSumsSaturate(t *testing.T) {

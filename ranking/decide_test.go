@@ -86,9 +86,9 @@ func TestEquallyDeepReplicasShareTheirPower(t *testing.T) {
 	ev := ranking.Evidence{Serving: serving("a", "b", "c", "d"), Runs: []ranking.Run{run(3, 128), run(1, 128), run(0, 64)}}
 	_, got := decide(ask(2), ev)
 	require.Equal(t, []string{"b", "d", "a"}, ids(got), "equal scores rank by id")
-	require.EqualValues(t, 64, got[0].Score)
-	require.EqualValues(t, 64, got[1].Score)
-	require.EqualValues(t, 16, got[2].Score)
+	require.InDelta(t, 64, got[0].Score, 1e-3)
+	require.InDelta(t, 64, got[1].Score, 1e-3)
+	require.InDelta(t, 16, got[2].Score, 1e-3)
 }
 
 func TestExactMatchSharesItsPowerAmongAllHolders(t *testing.T) {
@@ -96,8 +96,8 @@ func TestExactMatchSharesItsPowerAmongAllHolders(t *testing.T) {
 	reason, got := decide(askExact(), ev)
 	require.Equal(t, ranking.ReasonPrefixMatch, reason)
 	require.Equal(t, []string{"b", "a"}, ids(got))
-	require.EqualValues(t, 100, got[0].Score)
-	require.EqualValues(t, 50, got[1].Score)
+	require.InDelta(t, 100, got[0].Score, 1e-3)
+	require.InDelta(t, 50, got[1].Score, 1e-3)
 }
 
 func TestRunsOfNoTokensAreNoMatchOfAChain(t *testing.T) {

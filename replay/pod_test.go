@@ -48,7 +48,7 @@ func newModel() *rankingtest.Model {
 // testOptions are four small engines, one request at a time.
 func testOptions() Options {
 	return Options{
-		Engines: 4, Blocks: 120, BlockTokens: 512,
+		Engines: 4, Blocks: 60, BlockTokens: 512,
 		Tenant: "t", Model: "m", Scheme: "s", EnginePrefix: "e",
 		Concurrency: 1, Pipeline: 4, Warmup: 4, Clear: true, RPCTimeout: time.Minute,
 	}

@@ -38,19 +38,19 @@ func timeless(r *Result) Result {
 func TestHintsBeatRoundRobinAndEveryPrefixMatchIsTrue(t *testing.T) {
 	o := testOptions()
 	index := newModel()
-	trace := sample(t, 400)
+	trace := sample(t, 150)
 	r, err := Run(t.Context(), servePod(t, index), trace, o)
 	require.NoError(t, err)
 
-	require.Equal(t, 400, r.Requests)
+	require.Equal(t, 150, r.Requests)
 	require.Greater(t, r.Reuse[0].Share, r.Reuse[1].Share)
 	require.LessOrEqual(t, r.Reuse[0].Share, r.Reuse[3].Share)
 	require.Positive(t, r.Routing.Exact)
 	require.Zero(t, r.Routing.Overstated)
 	require.Zero(t, r.Routing.Understated)
 	require.Equal(t, 4, r.Routing.Warmup)
-	require.Equal(t, 400, r.Routing.Followed+r.Routing.RoundRobin+r.Routing.Warmup)
-	require.Equal(t, 400, r.Latency.Lookup.Calls)
+	require.Equal(t, 150, r.Routing.Followed+r.Routing.RoundRobin+r.Routing.Warmup)
+	require.Equal(t, 150, r.Latency.Lookup.Calls)
 	requireIndexHoldsWhatTheEnginesHold(t, index, trace, &o, r)
 }
 
@@ -94,7 +94,7 @@ func distinctBlocks(trace []Request) map[uint64]bool {
 }
 
 func TestOneRequestAtATimeGivesTheSameHintsInEachRun(t *testing.T) {
-	client, trace, o := servePod(t, newModel()), sample(t, 200), testOptions()
+	client, trace, o := servePod(t, newModel()), sample(t, 120), testOptions()
 	first, err := Run(t.Context(), client, trace, o)
 	require.NoError(t, err)
 	second, err := Run(t.Context(), client, trace, o) // Clear makes up for the first
@@ -103,7 +103,7 @@ func TestOneRequestAtATimeGivesTheSameHintsInEachRun(t *testing.T) {
 }
 
 func TestWholeChainsKeepTheIndexAsTrueAsNewBlocksAlone(t *testing.T) {
-	index, trace, o := newModel(), sample(t, 200), testOptions()
+	index, trace, o := newModel(), sample(t, 120), testOptions()
 	o.WholeChains = true
 	r, err := Run(t.Context(), servePod(t, index), trace, o)
 	require.NoError(t, err)
@@ -139,13 +139,13 @@ func TestSeveralRequestsAtOnceRunToTheEnd(t *testing.T) {
 	var calls atomic.Int64
 	o.Progress = func(done, total int) {
 		require.Equal(t, calls.Add(1), int64(done))
-		require.Equal(t, 200, total)
+		require.Equal(t, 120, total)
 	}
-	trace := sample(t, 200)
+	trace := sample(t, 120)
 	r, err := Run(t.Context(), servePod(t, index), trace, o)
 	require.NoError(t, err)
-	require.Equal(t, 200, r.Requests)
-	require.EqualValues(t, 200, calls.Load())
+	require.Equal(t, 120, r.Requests)
+	require.EqualValues(t, 120, calls.Load())
 	requireIndexHoldsWhatTheEnginesHold(t, index, trace, &o, r)
 }
 

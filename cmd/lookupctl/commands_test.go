@@ -97,22 +97,22 @@ func TestEachReasonIsExplained(t *testing.T) {
 
 	require.Contains(t, lookup(strings.TrimSpace(keys)+chain), "Either the index is empty, or nothing matched")
 	must(t, pod, "report"+keys+" --replica engine-0 --chain 01 --block-tokens 100 --hit-rate 0.9")
-	for line, want := range map[string]string{
-		keys + " --chain 01,02 --block-tokens 100": "engine-0 holds the first 100 of 200 tokens",
-		keys + chain:               "AFFINITY_HINT: 1 replica",
-		keys + " --prefix-hash 0a": "TENANT_HOT: 1 replica",
-		" --tenant x --model llama --scheme vllm" + chain:                "The index holds nothing for tenant x",
-		" --tenant demo --model x --scheme vllm" + chain:                 "nothing for model x",
-		scope + " --scheme x" + chain:                                    "nothing under hash scheme x",
-		" --tenant strict --model m --scheme vllm --prefix-hash 0a":      "The CachePolicy of strict takes only lookups with a chain",
-		" --model m --scheme s" + chain:                                  "The request names no tenant",
-		" --tenant t --scheme s" + chain:                                 "The request names no model",
-		scope + chain:                                                    "The request names no hash scheme",
-		" --tenant inferencecache.io/probe --model m --scheme s" + chain: "reserved for probes",
-		keys + " --text hello":                                           "needs a tokenizer",
-		keys + " --tokens 1,2":                                           "short of one block",
+	for _, c := range [][2]string{
+		{keys + " --chain 01,02 --block-tokens 100", "engine-0 holds the first 100 of 200 tokens"},
+		{keys + chain, "AFFINITY_HINT: 1 replica"},
+		{keys + " --prefix-hash 0a", "TENANT_HOT: 1 replica"},
+		{" --tenant x --model llama --scheme vllm" + chain, "The index holds nothing for tenant x"},
+		{" --tenant demo --model x --scheme vllm" + chain, "nothing for model x"},
+		{scope + " --scheme x" + chain, "nothing under hash scheme x"},
+		{" --tenant strict --model m --scheme vllm --prefix-hash 0a", "The CachePolicy of strict takes only lookups with a chain"},
+		{" --model m --scheme s" + chain, "The request names no tenant"},
+		{" --tenant t --scheme s" + chain, "The request names no model"},
+		{scope + chain, "The request names no hash scheme"},
+		{" --tenant inferencecache.io/probe --model m --scheme s" + chain, "reserved for probes"},
+		{keys + " --text hello", "needs a tokenizer"},
+		{keys + " --tokens 1,2", "short of one block"},
 	} {
-		require.Contains(t, lookup(line), want, line)
+		require.Contains(t, lookup(c[0]), c[1], c[0])
 	}
 }
 

@@ -103,7 +103,7 @@ func (c *lookupCmd) fromFlags(req *pb.LookupRouteRequest, s *session) error {
 	if c.BlockTokens != 0 && c.Chain == "" {
 		return usagef("--block-tokens goes with --chain")
 	}
-	p, err := c.promptFlags.resolve(s.in)
+	p, err := c.resolve(s.in)
 	if err != nil {
 		return err
 	}

@@ -197,7 +197,7 @@ func readInput(flag, name string, stdin io.Reader) ([]byte, error) {
 		if err != nil {
 			return nil, fmt.Errorf("%s: %w", flag, err)
 		}
-		defer f.Close()
+		defer func() { _ = f.Close() }()
 		in = f
 	}
 	text, err := io.ReadAll(io.LimitReader(in, maxInput+1))

@@ -99,7 +99,7 @@ func (c *replayCmd) read(s *session) ([]replay.Request, error) {
 		if err != nil {
 			return nil, fmt.Errorf("trace: %w", err)
 		}
-		defer f.Close()
+		defer func() { _ = f.Close() }()
 		in, name = f, c.Trace
 	}
 	return replay.NewReader(in, name, c.BlockTokens).ReadAll(c.Limit)

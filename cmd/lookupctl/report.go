@@ -173,7 +173,7 @@ func (c *reportCmd) fromFlags(s *session) (*pb.CacheStateUpdate, error) {
 	if c.BlockTokens != 0 && c.Chain == "" && c.Tokens == "" {
 		return nil, usagef("--block-tokens goes with --chain or --tokens")
 	}
-	p, err := c.promptFlags.resolve(s.in)
+	p, err := c.resolve(s.in)
 	if err != nil {
 		return nil, err
 	}

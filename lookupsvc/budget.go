@@ -83,7 +83,7 @@ func (s *Service) ask(l *lookup, b budget) asked {
 		s.left.Add(1)
 		return askedLeft
 	}
-	<-l.call.done // it had its answer at the same moment
+	_ = <-l.call.done // it had its answer at the same moment
 	return askedTooLong
 }
 

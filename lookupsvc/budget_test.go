@@ -46,8 +46,8 @@ func TestALookupReturnsAtItsBudgetThoughTheIndexHangs(t *testing.T) {
 		require.Empty(t, resp.GetAdapterId())
 		require.GreaterOrEqual(t, resp.GetLookupLatencyUs(), int64(20_000))
 	}
-	require.Equal(t, 3.0, r.value("inferencecache_lookup_abandoned_calls", nil))
-	require.Equal(t, 3.0, r.value("inferencecache_lookup_route_calls_total", prometheus.Labels{"reason_code": "TIMEOUT", "hint_used": "false"}))
+	require.Equal(t, 3, r.value("inferencecache_lookup_abandoned_calls", nil))
+	require.Equal(t, 3, r.value("inferencecache_lookup_route_calls_total", prometheus.Labels{"reason_code": "TIMEOUT", "hint_used": "false"}))
 	close(release)
 	for range 3 {
 		<-finished
@@ -130,7 +130,7 @@ func TestAFailingIndexIsNoHint(t *testing.T) {
 	resp := r.ask(req)
 	require.Equal(t, "NO_HINT", resp.GetReasonCode())
 	require.Equal(t, "lora", resp.GetAdapterId(), "the index was consulted")
-	require.Equal(t, 1.0, r.value("inferencecache_lookup_errors_total", prometheus.Labels{"reason": "index"}))
+	require.Equal(t, 1, r.value("inferencecache_lookup_errors_total", prometheus.Labels{"reason": "index"}))
 	require.Contains(t, r.log.String(), "connection refused")
 }
 
@@ -140,9 +140,9 @@ func TestAPanicIsNoHint(t *testing.T) {
 	inPolicy := newRig(t, func(o *Options) { o.Policy = func(string) *ranking.Policy { panic("policy broke") } })
 	require.Equal(t, "NO_HINT", inPolicy.ask(chain("a")).GetReasonCode())
 	for _, r := range []*rig{inIndex, inPolicy} {
-		require.Equal(t, 1.0, r.value("inferencecache_lookup_errors_total", prometheus.Labels{"reason": "panic"}))
-		require.Equal(t, 1.0, r.value("inferencecache_panics_total", nil))
-		require.Equal(t, 1.0, r.value("inferencecache_lookup_route_calls_total", prometheus.Labels{"reason_code": "NO_HINT"}))
+		require.Equal(t, 1, r.value("inferencecache_lookup_errors_total", prometheus.Labels{"reason": "panic"}))
+		require.Equal(t, 1, r.value("inferencecache_panics_total", nil))
+		require.Equal(t, 1, r.value("inferencecache_lookup_route_calls_total", prometheus.Labels{"reason_code": "NO_HINT"}))
 		require.Contains(t, r.log.String(), "broke")
 		require.Contains(t, r.log.String(), "_test.go", "the stack says where")
 	}
@@ -157,7 +157,7 @@ func TestAHangingIndexDoesNotTakeThePodsMemory(t *testing.T) {
 	r.left.Store(maxLeft)
 	require.Equal(t, "NO_HINT", r.ask(chain("a")).GetReasonCode())
 	require.False(t, asked)
-	require.Equal(t, 1.0, r.value("inferencecache_lookup_errors_total", prometheus.Labels{"reason": "stuck"}))
+	require.Equal(t, 1, r.value("inferencecache_lookup_errors_total", prometheus.Labels{"reason": "stuck"}))
 	r.left.Store(maxLeft - 1)
 	r.ask(chain("a"))
 	require.True(t, asked)
@@ -172,6 +172,6 @@ func TestADegradedAnswerIsAnAnswer(t *testing.T) {
 		return err
 	}}
 	require.Equal(t, "PREFIX_MATCH", r.ask(chain("a")).GetReasonCode())
-	require.Equal(t, 1.0, r.value("inferencecache_lookup_degraded_total", nil))
-	require.Equal(t, 1.0, r.value("inferencecache_lookup_blocks_total", prometheus.Labels{"state": "cached"}))
+	require.Equal(t, 1, r.value("inferencecache_lookup_degraded_total", nil))
+	require.Equal(t, 1, r.value("inferencecache_lookup_blocks_total", prometheus.Labels{"state": "cached"}))
 }

@@ -54,9 +54,9 @@ func TestAStreamIsAcknowledgedOnceAfterItsEnd(t *testing.T) {
 	require.Len(t, state.GetReplicas(), 1)
 	require.Equal(t, "r", state.GetReplicas()[0].GetReplicaId())
 	require.InDelta(t, 0.25, state.GetReplicas()[0].GetPressure(), 1e-9)
-	require.Equal(t, 3.0, r.value("inferencecache_ingest_updates_total", nil))
-	require.Equal(t, 3.0, r.value("inferencecache_ingest_blocks_total", nil))
-	require.Equal(t, 1.0, r.value("inferencecache_ingest_dropped_total", prometheus.Labels{"reason": "unequal_arrays"}))
+	require.Equal(t, 3, r.value("inferencecache_ingest_updates_total", nil))
+	require.Equal(t, 3, r.value("inferencecache_ingest_blocks_total", nil))
+	require.Equal(t, 1, r.value("inferencecache_ingest_dropped_total", prometheus.Labels{"reason": "unequal_arrays"}))
 
 	ack, err = send(t, c)
 	require.NoError(t, err, "an empty stream")
@@ -76,7 +76,7 @@ func TestWhatTheIndexDoesNotTakeIsUnavailableWithItsReason(t *testing.T) {
 	_, err = c.GetCacheState(context.Background(), &pb.GetCacheStateRequest{TenantId: "t", ModelId: "m"})
 	require.Equal(t, codes.Unavailable, status.Code(err))
 	for _, rpc := range []string{"ReportCacheState", "PublishEvent", "GetCacheState"} {
-		require.Equal(t, 1.0, r.value("inferencecache_ingest_errors_total", prometheus.Labels{"rpc": rpc}), rpc)
+		require.Equal(t, 1, r.value("inferencecache_ingest_errors_total", prometheus.Labels{"rpc": rpc}), rpc)
 	}
 }
 
@@ -110,10 +110,10 @@ func TestEventsMapToWhatTheyChange(t *testing.T) {
 	publish(&pb.CacheEvent{Type: pb.CacheEvent_ALL_CLEARED})
 	require.Zero(t, total())
 
-	require.Equal(t, 2.0, r.value("inferencecache_ingest_dropped_total", prometheus.Labels{"reason": "unknown_event_type"}))
-	require.Equal(t, 1.0, r.value("inferencecache_ingest_dropped_total", prometheus.Labels{"reason": "reserved_tenant"}))
-	require.Equal(t, 2.0, r.value("inferencecache_ingest_events_total", prometheus.Labels{"type": "PREFIX_EVICTED"}))
-	require.Equal(t, 1.0, r.value("inferencecache_ingest_events_total", prometheus.Labels{"type": "ALL_CLEARED"}))
+	require.Equal(t, 2, r.value("inferencecache_ingest_dropped_total", prometheus.Labels{"reason": "unknown_event_type"}))
+	require.Equal(t, 1, r.value("inferencecache_ingest_dropped_total", prometheus.Labels{"reason": "reserved_tenant"}))
+	require.Equal(t, 2, r.value("inferencecache_ingest_events_total", prometheus.Labels{"type": "PREFIX_EVICTED"}))
+	require.Equal(t, 1, r.value("inferencecache_ingest_events_total", prometheus.Labels{"type": "ALL_CLEARED"}))
 }
 
 func TestEventsBeyondALimitAreDroppedAndAccepted(t *testing.T) {
@@ -140,7 +140,7 @@ func TestEventsBeyondALimitAreDroppedAndAccepted(t *testing.T) {
 		ack, err := r.PublishEvent(context.Background(), e)
 		require.NoError(t, err, name)
 		require.True(t, ack.GetAccepted(), name)
-		require.Equal(t, 1.0, r.value("inferencecache_ingest_dropped_total", prometheus.Labels{"reason": c.reason}), name)
+		require.Equal(t, 1, r.value("inferencecache_ingest_dropped_total", prometheus.Labels{"reason": c.reason}), name)
 	}
 }
 
@@ -194,7 +194,7 @@ func TestAPanicInAHandlerEndsTheCallAndNothingElse(t *testing.T) {
 	_, err = c.GetCacheState(context.Background(), &pb.GetCacheStateRequest{TenantId: "t", ModelId: "m"})
 	require.Equal(t, codes.Internal, status.Code(err))
 	require.NotContains(t, err.Error(), "broken", "internals stay in the log")
-	require.Equal(t, 2.0, r.value("inferencecache_panics_total", nil))
+	require.Equal(t, 2, r.value("inferencecache_panics_total", nil))
 	_, err = c.LookupRoute(context.Background(), &pb.LookupRouteRequest{})
 	require.NoError(t, err)
 }

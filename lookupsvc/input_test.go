@@ -103,7 +103,7 @@ func TestALookupBeyondALimitIsNoHintAndCounted(t *testing.T) {
 		r.holds("r1", "a")
 		resp := r.ask(c.req)
 		require.Equal(t, "NO_HINT", resp.GetReasonCode(), name)
-		require.Equal(t, 1.0, r.value("inferencecache_lookup_rejected_total", prometheus.Labels{"reason": c.reason}), name)
+		require.Equal(t, 1, r.value("inferencecache_lookup_rejected_total", prometheus.Labels{"reason": c.reason}), name)
 		require.NotContains(t, r.log.String(), long, "names in the log are cut")
 	}
 }

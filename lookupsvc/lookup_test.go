@@ -21,7 +21,7 @@ func TestTheReservedTenantIsNeverAnswered(t *testing.T) {
 	req.TenantId = ReservedTenant
 	resp := r.ask(req)
 	require.Equal(t, "NO_HINT", resp.GetReasonCode())
-	require.Equal(t, 1.0, r.value("inferencecache_lookup_rejected_total", prometheus.Labels{"reason": "reserved_tenant"}))
+	require.Equal(t, 1, r.value("inferencecache_lookup_rejected_total", prometheus.Labels{"reason": "reserved_tenant"}))
 	require.Empty(t, r.log.String(), "a probe is no news")
 
 	ctx, cancel := context.WithCancel(context.Background())
@@ -156,8 +156,8 @@ func TestEveryCallCountsOnce(t *testing.T) {
 	}
 	for i, req := range asks {
 		resp := r.ask(req)
-		require.Equal(t, float64(i+1), r.value("inferencecache_lookup_route_calls_total", nil))
-		require.Equal(t, float64(i+1), r.value("inferencecache_lookup_route_latency_seconds", nil))
+		require.Equal(t, i+1, r.value("inferencecache_lookup_route_calls_total", nil))
+		require.Equal(t, i+1, r.value("inferencecache_lookup_route_latency_seconds", nil))
 		hint := "false"
 		if len(resp.GetReplicaScores()) > 0 {
 			hint = "true"

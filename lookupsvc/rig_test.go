@@ -121,12 +121,12 @@ func exact(hash string, tokens int32) *pb.LookupRouteRequest {
 }
 
 // value sums the series of a counter or gauge whose labels include want.
-func (r *rig) value(name string, want prometheus.Labels) float64 {
+func (r *rig) value(name string, want prometheus.Labels) int {
 	r.t.Helper()
 	return seriesValue(r.t, r.registry, name, want)
 }
 
-func seriesValue(t testing.TB, g prometheus.Gatherer, name string, want prometheus.Labels) float64 {
+func seriesValue(t testing.TB, g prometheus.Gatherer, name string, want prometheus.Labels) int {
 	t.Helper()
 	families, err := g.Gather()
 	require.NoError(t, err)
@@ -141,7 +141,7 @@ func seriesValue(t testing.TB, g prometheus.Gatherer, name string, want promethe
 			}
 		}
 	}
-	return sum
+	return int(sum)
 }
 
 func includes(pairs []*dto.LabelPair, want prometheus.Labels) bool {

@@ -1,7 +1,6 @@
 package lookupsvc
 
 import (
-	"context"
 	"log/slog"
 	"sync"
 	"time"
@@ -30,14 +29,11 @@ func newSampler(log *slog.Logger) *sampler {
 	return &sampler{log: log, every: time.Second, burst: 5, kinds: make(map[string]*kind)}
 }
 
-func (s *sampler) warn(msg string, attrs ...any) { s.write(slog.LevelWarn, msg, attrs) }
+func (s *sampler) warn(msg string, attrs ...any) { s.write(s.log.Warn, msg, attrs) }
 
-func (s *sampler) error(msg string, attrs ...any) { s.write(slog.LevelError, msg, attrs) }
+func (s *sampler) error(msg string, attrs ...any) { s.write(s.log.Error, msg, attrs) }
 
-func (s *sampler) write(level slog.Level, msg string, attrs []any) {
-	if !s.log.Enabled(context.Background(), level) {
-		return
-	}
+func (s *sampler) write(write func(msg string, attrs ...any), msg string, attrs []any) {
 	omitted, ok := s.admit(msg)
 	if !ok {
 		return
@@ -45,7 +41,7 @@ func (s *sampler) write(level slog.Level, msg string, attrs []any) {
 	if omitted > 0 {
 		attrs = append(attrs, "omitted", omitted)
 	}
-	s.log.Log(context.Background(), level, msg, attrs...)
+	write(msg, attrs...)
 }
 
 // admit tells whether a line of this kind may be written now, and how many were

@@ -26,6 +26,9 @@ import (
 // binary is lookupd, built once for all tests.
 var binary string
 
+// buildFlags make it; with the race detector if the tests have it.
+var buildFlags = []string{"build", "-ldflags", "-X main.version=v9.9.9-test"}
+
 // generous is how long a test waits for what should happen at once.
 const generous = 60 * time.Second
 
@@ -39,7 +42,7 @@ func testMain(m *testing.M) int {
 	}
 	defer os.RemoveAll(dir)
 	binary = filepath.Join(dir, "lookupd")
-	build := exec.Command("go", "build", "-ldflags", "-X main.version=v9.9.9-test", "-o", binary, ".")
+	build := exec.Command("go", append(buildFlags, "-o", binary, ".")...)
 	if out, err := build.CombinedOutput(); err != nil {
 		fmt.Fprintf(os.Stderr, "building lookupd: %v\n%s", err, out)
 		return 1

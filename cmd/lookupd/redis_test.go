@@ -12,6 +12,7 @@ import (
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
+	"inferencecache.io/lookuptier/integration/rig"
 	"inferencecache.io/lookuptier/store/embedded"
 )
 
@@ -105,4 +106,28 @@ func TestAnEmbeddedStoreForTheWholeNetworkIsRefused(t *testing.T) {
 	p := spawn(t, "--grpc-bind-address=127.0.0.1:0", "--http-bind-address=127.0.0.1:0", "--embedded-redis-bind-address=0.0.0.0:0")
 	require.Equal(t, exitUsage, p.waitExit())
 	require.Contains(t, p.log(), "loopback")
+}
+
+func TestARedisThatHangsCostsNoLookupMoreThanItsBudget(t *testing.T) {
+	redis := serveRedis(t, "127.0.0.1:0")
+	proxy := rig.NewProxy(t, redis.Addr())
+	p := launch(t, "--redis", "redis://"+proxy.Addr(), "--lookup-timeout=50ms")
+	p.waitReady()
+	require.NoError(t, p.report("t", "r1", "a"))
+	proxy.Pause()
+	for range 20 {
+		resp, err := p.client.LookupRoute(t.Context(), lookup("t", "novel"))
+		require.NoError(t, err)
+		require.Equal(t, "TIMEOUT", resp.GetReasonCode())
+		require.Empty(t, resp.GetReplicaScores())
+	}
+	require.Eventually(t, func() bool {
+		_, body := p.get("/readyz")
+		return strings.HasPrefix(body, "not ready: ")
+	}, generous, 10*time.Millisecond)
+	require.Equal(t, "20", p.metric(`inferencecache_lookup_route_calls_total{hint_used="false",model="m",reason_code="TIMEOUT"}`))
+	proxy.Resume()
+	p.waitReady()
+	require.Eventually(t, func() bool { return p.ask(lookup("t", "a")) == "PREFIX_MATCH" }, generous, 10*time.Millisecond)
+	require.Equal(t, "0", p.metric("inferencecache_lookup_abandoned_calls"))
 }

@@ -24,8 +24,8 @@ end
 
 -- From here on everything is written.
 local own = sub(rec, 1, 3)
-local schemes = tonumber(head[2]) or 0
-for i = 1, #spaces do schemes = math.max(schemes, (tonumber(spaces[i]) or 0) + 1) end
+local schemes = index_of(head[2]) or 0
+for i = 1, #spaces do schemes = math.max(schemes, (index_of(spaces[i]) or -1) + 1) end
 local dead = 0
 for i = 0, schemes - 1 do dead = dead + call('HDEL', serving, u16(i) .. own) end
 call('HDEL', replicas, id)

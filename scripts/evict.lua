@@ -21,6 +21,11 @@ local n = #ARGV - first
 if n < 1 or n > 500 then
   return redis.error_reply('ERR evict: ' .. n .. ' hashes: give 1 to 500')
 end
+for i = 1, n do
+  if #ARGV[first + i] > 255 then
+    return redis.error_reply('ERR evict: a hash of ' .. #ARGV[first + i] .. ' bytes: give at most 255')
+  end
+end
 
 local head = read('HMGET', KEYS[1], 'l')
 local rec = record_of(replicas, id)
@@ -45,7 +50,7 @@ if not rec then return {now + EPOCH, 0, 0, 0, 0} end
 local own = sub(rec, 1, 3)
 local counts, found = {}, {}
 for s = 1, m do
-  local index = tonumber(indexes[s] or nil)
+  local index = index_of(indexes[s])
   local field = index and u16(index) .. own
   local held = field and (counts[field] or tonumber(call('HGET', serving, field) or nil))
   if held then

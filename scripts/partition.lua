@@ -63,6 +63,12 @@ local function newborn(number, at)
   return u24(number) .. u40(1) .. u40(at) .. string.rep('\0', 10)
 end
 
+-- A scheme index as Redis keeps it; nil if it is none.
+local function index_of(v)
+  local index = v and tonumber(v)
+  if index and index >= 0 and index <= 65535 and index % 1 == 0 then return index end
+end
+
 -- The number after `last` that nothing carries: not a name, not a count. Zero is none.
 local function free_number(last, replicas, serving)
   local used = {}
@@ -79,7 +85,7 @@ end
 
 -- Appends what was changed; returns the entry's id. flags: 1 the head changed, 2 the entry tells how.
 local function append(log, length, prev, op, flags, body)
-  prev = prev or ''
+  if not prev or #prev > 255 then prev = '' end -- a foreign value is no id
   return call('XADD', log, 'MAXLEN', '~', length, '*', 'e', op .. char(flags) .. char(#prev) .. prev .. body)
 end
 

@@ -18,6 +18,18 @@ if n < 1 or n > 500 or #tails ~= 4 * n or #ARGV[4] < 4 then
   return redis.error_reply('ERR report: ' .. n .. ' hashes with ' .. #tails .. ' bytes of tier and tokens: give 1 to 500 hashes and 4 bytes for each')
 end
 
+-- last: of a hash given twice, which one counts.
+local last, size = {}, 5 * n
+for i = 1, n do
+  local hash = ARGV[9 + i]
+  if #hash > 255 then return redis.error_reply('ERR report: a hash of ' .. #hash .. ' bytes: give at most 255') end
+  last[hash] = i
+  size = size + #hash
+end
+if #ARGV[8] ~= size then
+  return redis.error_reply('ERR report: the form for the log has ' .. #ARGV[8] .. ' bytes: these hashes need ' .. size)
+end
+
 local head = read('HMGET', KEYS[1], 'l', 'n', 'k', 't')
 local rec, unreadable = record_of(replicas, id)
 local index = read('HGET', spaces, ARGV[4])
@@ -32,13 +44,13 @@ end
 local garbage = unreadable and 1 or 0
 
 -- The scheme's index, shared by its spaces. A new one is the count of those before it.
-index = index and tonumber(index)
+index = index_of(index)
 local newspace, newscheme = not index, false
 if newspace then
   local prefix = sub(ARGV[4], 1, 4 + byte(ARGV[4], 3) * 256 + byte(ARGV[4], 4))
   local all = call('HGETALL', spaces)
   for i = 1, #all, 2 do
-    if sub(all[i], 1, #prefix) == prefix then index = tonumber(all[i + 1]) or index end
+    if sub(all[i], 1, #prefix) == prefix then index = index_of(all[i + 1]) or index end
   end
   if not index then
     index, newscheme = tonumber(head[3]) or 0, true
@@ -67,9 +79,6 @@ end
 -- A hold is expired once its last-seen, cut to its upper 3 bytes (65.5 s), is below this.
 local cutoff = floor((now - keyttl) / 65536)
 local start, added, minus = own .. u40(seen), 0, -number
-local last = {}
-for i = 1, n do last[ARGV[9 + i]] = i end
-
 local pairs_ = {}
 local np = 0
 for i = 1, n do
@@ -129,7 +138,9 @@ if newspace then call('HSET', spaces, ARGV[4], index) end
 local newnumber = not rec
 rec = rec and touched(rec, seen) or newborn(number, seen)
 call('HSET', replicas, id, rec)
-local changed = went or newnumber or not held
+-- Spaces are part of the head: a space that the caller of State or evict does not
+-- know must not hide behind a head that looks current.
+local changed = went or newnumber or newspace or not held
 local entry = append(log, ARGV[7], head[1], 'R', changed and 1 or 0, sub(blocks, -16) .. start .. ARGV[8])
 call('HSET', KEYS[1], 'l', entry)
 if changed then call('HSET', KEYS[1], 'v', entry) end

@@ -16,6 +16,9 @@ if what == 'S' and #payload < 32 then
 elseif what ~= 'S' and what ~= 'A' and what ~= 'L' then
   return redis.error_reply('ERR stats: unknown change ' .. what .. ': give S, A or L')
 end
+if #id > 65535 then
+  return redis.error_reply('ERR stats: a replica id of ' .. #id .. ' bytes: give at most 65,535')
+end
 
 local head = read('HMGET', KEYS[1], 'l', 'n', 't')
 local rec, unreadable = record_of(replicas, id)

@@ -25,13 +25,14 @@ type Delta struct {
 }
 
 // Collect fills d with at most limit changes, oldest first, and returns false if there are
-// none. A Delta must be settled before the next is collected.
+// none. With limit 0 it only takes what must not wait, a retired number. A Delta must be
+// settled before the next is collected.
 func (m *Mirror) Collect(d *Delta, limit int) bool {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	d.Retire, d.Changes, d.holds = false, d.Changes[:0], d.holds[:0]
 	l := &m.ledger
-	if l.paused && !(l.retire && l.urgent) {
+	if (l.paused || limit == 0) && !(l.retire && l.urgent) {
 		return false
 	}
 	if l.retire {

@@ -26,6 +26,8 @@ type Options struct {
 	KeepFor     time.Duration
 	// MaxBlocks bounds the mirror; 0 = DefaultMaxBlocks.
 	MaxBlocks int
+	// Paused: begin as after Pause.
+	Paused bool
 	// KeptOut hears of each event with blocks that are kept out of the index, with how many
 	// and what an operator should know; called with the Mirror locked. nil = nobody listens.
 	KeptOut func(r Reason, blocks int, detail string)
@@ -89,6 +91,7 @@ func New(o Options, now time.Time) *Mirror {
 	}
 	m := &Mirror{opts: o, born: now, wake: make(chan struct{}, 1), adapterIndex: make(map[string]uint16)}
 	m.ledger.init()
+	m.ledger.paused = o.Paused
 	m.resetBlocks()
 	m.adapterOf("")
 	return m
@@ -156,6 +159,15 @@ func (m *Mirror) Reset() {
 	defer m.mu.Unlock()
 	m.empty()
 	m.ledger.urgent = true
+	m.signal()
+}
+
+// RetireFirst asks to retire the replica's number before anything is written: whatever the
+// index has of it is of another process, and nobody knows which of it holds.
+func (m *Mirror) RetireFirst() {
+	m.mu.Lock()
+	defer m.mu.Unlock()
+	m.ledger.retire = true
 	m.signal()
 }
 

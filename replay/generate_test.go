@@ -19,7 +19,7 @@ func TestGeneratedTracesReadBackAndShareTheirPrefixes(t *testing.T) {
 	for _, o := range []GenerateOptions{
 		{Requests: 1, BlockTokens: 512},
 		{Requests: 2000, BlockTokens: 512, Seed: 1},
-		{Requests: 500, BlockTokens: 1, Seed: 2},
+		{Requests: 30, BlockTokens: 1, Seed: 2},
 		{Requests: 500, BlockTokens: 16, Seed: 3},
 	} {
 		requests, err := NewReader(bytes.NewReader(generated(t, o)), "generated", o.BlockTokens).ReadAll(0)

@@ -70,11 +70,12 @@ func (p *prober) probe(ctx context.Context) error {
 	} else if p.loaded.IsZero() || time.Since(p.loaded) > reloadEvery {
 		p.loaded = time.Now()
 	}
-	before := p.readiness.setIndex(err)
-	p.tell(before, err)
+	// The gate first: who sees the pod ready may write to it.
 	if err == nil && p.gate.open.CompareAndSwap(false, true) {
 		p.opened()
 	}
+	before := p.readiness.setIndex(err)
+	p.tell(before, err)
 	return err
 }
 

@@ -29,6 +29,20 @@ func (s *Store) catalogued(ctx context.Context, p Partition, turned bool) error 
 	err := s.settle(ctx, p)
 	if err != nil {
 		s.touched.forget(tag)
+		return err
+	}
+	return s.renewLayout(ctx)
+}
+
+// renewLayout keeps the layout key from running out where sidecars write and no
+// lookup pod sweeps.
+func (s *Store) renewLayout(ctx context.Context) error {
+	if !s.touched.claim(LayoutKey, time.Now()) {
+		return nil
+	}
+	err := s.CheckLayout(ctx)
+	if err != nil {
+		s.touched.forget(LayoutKey)
 	}
 	return err
 }
@@ -56,19 +70,26 @@ func (s *Store) settle(ctx context.Context, p Partition) error {
 	return fmt.Errorf("catalog entry of %s: %w", p, err)
 }
 
-// has looks at what a partition has. Counts first: the two looks are not one, and
-// a partition that changes between them is looked at again by who changed it.
+// has looks at what a partition has. The two looks need not be one: a partition that
+// changes between them is looked at again by who changed it.
 func (s *Store) has(ctx context.Context, p Partition) (scripts.Has, error) {
 	k := p.Keys()
-	n, err := s.rdb.Exists(ctx, k.Serving()).Result()
-	if err != nil || n > 0 {
-		return scripts.HasHolds, err
+	var holds, rows *redis.IntCmd
+	_, err := s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+		holds = pipe.Exists(ctx, k.Serving())
+		rows = pipe.Exists(ctx, k.Replicas(), k.Spaces())
+		return nil
+	})
+	switch {
+	case err != nil:
+		return scripts.HasNothing, err
+	case holds.Val() > 0:
+		return scripts.HasHolds, nil
+	case rows.Val() > 0:
+		return scripts.HasRows, nil
+	default:
+		return scripts.HasNothing, nil
 	}
-	n, err = s.rdb.Exists(ctx, k.Replicas(), k.Spaces()).Result()
-	if err != nil || n > 0 {
-		return scripts.HasRows, err
-	}
-	return scripts.HasNothing, nil
 }
 
 func (s *Store) file(ctx context.Context, p Partition, has scripts.Has) error {

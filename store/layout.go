@@ -44,7 +44,7 @@ func sameLayout(version, shards string, want int) error {
 	case shardsErr != nil || n < 1:
 		return foreignLayout("has no number of shards")
 	}
-	return fmt.Errorf("%w: Redis holds %d shards, this component was started with %d: start it with --shards %d; "+
+	return fmt.Errorf("%w: Redis is laid out for --shards %d, this component was started with --shards %d: start it with --shards %d; "+
 		"to change the number, start all components with the new one on an empty database and let producers report again",
 		ErrLayout, n, want, n)
 }

@@ -165,7 +165,7 @@ func (s *Store) sweepSpace(ctx context.Context, p Partition, a *scripts.SweepArg
 			return nil
 		}
 		a.Cursor = slice.Cursor
-		if err := pause(ctx, time.Duration(rest*float64(time.Since(start)))); err != nil {
+		if err := sleep(ctx, time.Duration(rest*float64(time.Since(start)))); err != nil {
 			return err
 		}
 	}
@@ -205,8 +205,8 @@ func (s *Store) tellSwept(p Partition, r *SweepResult, d time.Duration) {
 	}
 }
 
-// pause waits for d, or for ctx.
-func pause(ctx context.Context, d time.Duration) error {
+// sleep waits for d, or for ctx.
+func sleep(ctx context.Context, d time.Duration) error {
 	if d <= 0 {
 		return ctx.Err()
 	}

@@ -100,7 +100,7 @@ func setDefault[T comparable](v *T, d T) {
 func (w *Sweeper) Run(ctx context.Context) {
 	step := w.o.Interval / parts
 	wait := rand.N(step) // pods that start together do not tick together
-	for pause(ctx, wait) == nil {
+	for sleep(ctx, wait) == nil {
 		if err := w.Tick(ctx); err != nil && ctx.Err() == nil {
 			w.store.log.WarnContext(ctx, "sweep incomplete: it will be tried again", "error", err)
 		}

@@ -228,10 +228,20 @@ func (u *upkeep) countsAreTrue(s ranking.Scope) contents {
 	return c
 }
 
-// catalogIsTrue: the catalog names the partition as holding something exactly if it does.
+// catalogIsTrue: the catalog names the partition as holding something, or as one to
+// sweep, exactly if it is.
 func (u *upkeep) catalogIsTrue(s ranking.Scope) {
 	u.t.Helper()
-	has, err := u.rdb.Exists(u.ctx, part(s).Keys().Serving()).Result()
+	k := part(s).Keys()
+	any, err := u.rdb.Exists(u.ctx, k.Serving(), k.Replicas(), k.Spaces()).Result()
+	require.NoError(u.t, err)
+	err = u.rdb.ZScore(u.ctx, store.CatalogPartitionsKey, store.PartitionMember(part(s))).Err()
+	if any > 0 {
+		require.NoError(u.t, err, "%v has something to sweep, and the catalog does not say so", s)
+	} else {
+		require.Equal(u.t, redis.Nil, err, "%v has nothing, and the catalog says it does", s)
+	}
+	has, err := u.rdb.Exists(u.ctx, k.Serving()).Result()
 	require.NoError(u.t, err)
 	err = u.rdb.ZScore(u.ctx, store.CatalogTenantKey(s.Tenant), store.CatalogMember(s.Model, 0)).Err()
 	if has == 1 {

@@ -3,6 +3,7 @@ package store_test
 import (
 	"context"
 	"fmt"
+	"strconv"
 	"testing"
 	"time"
 
@@ -135,34 +136,36 @@ func blocksKey(sp ranking.Space) string { return keys().Blocks(store.SpaceSuffix
 // recount compares the serving counts with the records.
 func (w *world) recount() {
 	w.t.Helper()
-	k := keys()
-	counts := w.rdb.HGetAll(ctx, k.Serving()).Val()
-	actual := map[string]string{}
+	requireRecount(w.t, w.rdb, keys())
+}
+
+func requireRecount(t require.TestingT, rdb *redis.Client, k store.Keys) {
+	counts := rdb.HGetAll(ctx, k.Serving()).Val()
 	tally := map[string]int{}
-	for field, index := range w.rdb.HGetAll(ctx, k.Spaces()).Val() {
+	for field, index := range rdb.HGetAll(ctx, k.Spaces()).Val() {
 		sp, err := store.ParseSpaceField(field)
-		require.NoError(w.t, err)
-		var scheme uint16
-		_, err = fmt.Sscan(index, &scheme)
-		require.NoError(w.t, err)
-		for hash, v := range w.rdb.HGetAll(ctx, blocksKey(sp)).Val() {
+		require.NoError(t, err)
+		scheme, err := strconv.ParseUint(index, 10, 16)
+		require.NoError(t, err)
+		for hash, v := range rdb.HGetAll(ctx, k.Blocks(store.SpaceSuffix(sp))).Val() {
 			holds, err := store.DecodeHolds(nil, v)
-			require.NoError(w.t, err)
-			require.NotEmpty(w.t, holds)
+			require.NoError(t, err)
+			require.NotEmpty(t, holds)
 			once := map[uint32]bool{}
 			for _, h := range holds {
-				require.False(w.t, once[h.Replica], "number %d stands twice in block %q", h.Replica, hash)
+				require.False(t, once[h.Replica], "number %d stands twice in block %q", h.Replica, hash)
 				once[h.Replica] = true
-				if f := store.CountField(scheme, h.Replica); counts[f] != "" {
+				if f := store.CountField(uint16(scheme), h.Replica); counts[f] != "" {
 					tally[f]++
 				}
 			}
 		}
 	}
+	actual := map[string]string{}
 	for f, n := range tally {
-		actual[f] = fmt.Sprint(n)
+		actual[f] = strconv.Itoa(n)
 	}
-	require.Equal(w.t, actual, counts)
+	require.Equal(t, actual, counts)
 }
 
 // everyKeyExpires checks that no key of the index was left without a life of at least ttl.

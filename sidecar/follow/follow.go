@@ -385,3 +385,6 @@ func b2i(b bool) int {
 	}
 	return 0
 }
+
+// Endpoint is what the Follower follows.
+func (f *Follower) Endpoint() string { return f.opts.Endpoint }

@@ -17,6 +17,12 @@ func (w *Writer) write(ctx context.Context, now time.Time) (more bool, err error
 	w.mu.Lock()
 	live, name, stats, fresh := w.live, w.name, w.stats, w.fresh
 	w.mu.Unlock()
+	if !w.agreed {
+		if err := w.store.Ready(ctx); err != nil {
+			return true, err
+		}
+		w.agreed = true
+	}
 	if name != w.replica {
 		return true, w.rename(ctx, name)
 	}
@@ -161,6 +167,7 @@ func (w *Writer) compare(r store.Receipt, calls int64) {
 		w.counts.Lost.Add(1)
 		w.log.Warn("Redis lost what it was told: writing everything again",
 			"number", r.Number, "wasNumber", w.number, "writes", before, "wereWrites", w.writes)
+		w.agreed = false // the layout may be gone too
 		w.mirror.Forget()
 		if r.Number != w.number {
 			w.anew()

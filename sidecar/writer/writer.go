@@ -29,6 +29,8 @@ const (
 
 // Store is what the writer needs of the index; *store.Store is one.
 type Store interface {
+	// Ready agrees with Redis on the layout; nothing may be written before.
+	Ready(ctx context.Context) error
 	Batch(scope ranking.Scope, replica string) *store.Batch
 	Retire(ctx context.Context, scope ranking.Scope, replica string) error
 }
@@ -70,6 +72,8 @@ type Writer struct {
 	fresh bool // stats were not written yet
 
 	replica string
+	// agreed: Ready succeeded since Redis was last away or had lost something.
+	agreed bool
 	// number and writes are what Redis said last; number 0 = not known.
 	number uint32
 	writes int64
@@ -229,6 +233,7 @@ func (w *Writer) failed(ctx context.Context, err error) {
 	w.counts.Errors.Add(1)
 	if w.awaySince.IsZero() {
 		w.awaySince = time.Now()
+		w.agreed = false
 		w.counts.Away.Store(1)
 		w.log.Warn("Redis does not take writes: changes gather until it does", "error", err)
 	}

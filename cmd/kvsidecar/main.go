@@ -1,0 +1,131 @@
+// Command kvsidecar runs beside one inference engine and keeps the index in Redis equal
+// to the engine's KV cache.
+package main
+
+import (
+	"context"
+	"errors"
+	"fmt"
+	"io"
+	"log/slog"
+	"net"
+	"os"
+	"os/signal"
+	"strings"
+	"syscall"
+	"time"
+
+	"inferencecache.io/lookuptier/sidecar"
+	"inferencecache.io/lookuptier/store"
+)
+
+// version is set by the linker.
+var version = "dev"
+
+// Exit codes.
+const (
+	exitOK      = 0
+	exitFailure = 1 // something that the sidecar needs was at fault
+	exitUsage   = 2 // the command line was
+)
+
+// startLimit bounds the first try to reach Redis. A sidecar starts without it too.
+const startLimit = 3 * time.Second
+
+func main() {
+	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
+	defer stop()
+	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// run is main without the process: it returns the exit code.
+func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
+	c, code, done := parse(args, stdout, stderr)
+	if done {
+		return code
+	}
+	return fail(stderr, serve(ctx, c, newLogger(c, stderr)))
+}
+
+// serve runs the sidecar until ctx ends.
+func serve(ctx context.Context, c *config, log *slog.Logger) error {
+	client, err := store.Dial(store.DialOptions{URL: c.Redis, ClientName: "kvsidecar", PoolSize: 4, MinIdleConns: 1})
+	if err != nil {
+		return &usageError{fmt.Errorf("--redis: %w", err)}
+	}
+	defer func() { _ = client.Close() }()
+	index, err := store.New(store.Options{Redis: client, Shards: c.Shards, KeyTTL: time.Duration(c.KeyTTL), Logger: log})
+	if err != nil {
+		return &usageError{err}
+	}
+	if err := agree(ctx, index, log); err != nil {
+		return err
+	}
+	side, err := sidecar.New(index, c.sidecar(log))
+	if err != nil {
+		return &usageError{err}
+	}
+	listener, err := net.Listen("tcp", c.HTTPBindAddress)
+	if err != nil {
+		return fmt.Errorf("--http-bind-address: %w", err)
+	}
+	server := newHTTP(side, log)
+	served := make(chan error, 1)
+	go func() { served <- server.Serve(listener) }()
+	log.Info("following", "version", version, "engine", c.EngineEndpoint, "replay", c.EngineReplayEndpoint, "redis", store.Redacted(c.Redis),
+		"replica", c.ReplicaID, "model", c.ModelID, "tenant", c.TenantID, "scheme", c.HashScheme, "http", listener.Addr().String())
+
+	running, stop := context.WithCancel(ctx)
+	defer stop()
+	ended := make(chan error, 1)
+	go func() { ended <- side.Run(running) }()
+	select {
+	case <-ctx.Done():
+		err = nil
+	case err = <-served:
+		err = fmt.Errorf("serving %s: %w", c.HTTPBindAddress, err)
+	}
+	stop()
+	if retired := <-ended; retired != nil {
+		err = errors.Join(err, fmt.Errorf("the replica was not retired, it serves until its lease runs out: %w", retired))
+	}
+	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
+	defer cancel()
+	if server.Shutdown(closing) != nil {
+		_ = server.Close()
+	}
+	return err
+}
+
+// agree checks the layout if Redis answers. If it does not, the writer will check.
+func agree(ctx context.Context, index *store.Store, log *slog.Logger) error {
+	ctx, cancel := context.WithTimeout(ctx, startLimit)
+	defer cancel()
+	err := index.Ready(ctx)
+	if errors.Is(err, store.ErrLayout) {
+		return err
+	}
+	if err != nil {
+		log.Warn("Redis does not answer yet: following the engine meanwhile", "error", err)
+	}
+	return nil
+}
+
+// fail prints an error in one line and picks the exit code for it.
+func fail(w io.Writer, err error) int {
+	if err == nil {
+		return exitOK
+	}
+	fmt.Fprintln(w, "kvsidecar: "+strings.Join(strings.Fields(err.Error()), " "))
+	var usage *usageError
+	if errors.As(err, &usage) {
+		return exitUsage
+	}
+	return exitFailure
+}
+
+// usageError is a command line that makes no sense.
+type usageError struct{ err error }
+
+func (e *usageError) Error() string { return e.err.Error() }
+func (e *usageError) Unwrap() error { return e.err }

@@ -53,7 +53,7 @@ func TestDialReachesARealServerInEveryWay(t *testing.T) {
 	})
 	t.Run("database and client name", func(t *testing.T) {
 		s := rig.Standalone(t)
-		c, err := dial(t, store.DialOptions{URL: s.URL() + "/3?client_name=me"})
+		c, err := dial(t, store.DialOptions{URL: "redis://" + s.Addr() + "/3?client_name=me"})
 		require.NoError(t, err)
 		list, err := c.ClientList(context.Background()).Result()
 		require.NoError(t, err)
@@ -63,7 +63,7 @@ func TestDialReachesARealServerInEveryWay(t *testing.T) {
 	})
 	t.Run("RESP3", func(t *testing.T) {
 		s := rig.Standalone(t)
-		_, err := dial(t, store.DialOptions{URL: s.URL() + "?protocol=3"})
+		_, err := dial(t, store.DialOptions{URL: "redis://" + s.Addr() + "?protocol=3"})
 		require.NoError(t, err)
 	})
 	t.Run("socket", func(t *testing.T) {

@@ -49,6 +49,11 @@ const (
 	defaultMinIdleConns = 2
 	defaultDialTimeout  = time.Second
 	defaultIOTimeout    = 3 * time.Second
+
+	// clusterMapAge is how old the client's map of a Cluster's slots may get. A
+	// node that died answers no MOVED, so only a look at the map finds its
+	// successor; with go-redis' own minute its slots would stay lost that long.
+	clusterMapAge = 2 * time.Second
 )
 
 // Dial makes the client of the topology that the URL names. It connects to
@@ -71,7 +76,13 @@ func Dial(o DialOptions) (redis.UniversalClient, error) {
 			return nil, fmt.Errorf("redis URL %s: %w", Redacted(o.URL), err)
 		}
 	}
-	return redis.NewUniversalClient(universal(&o, e, conf)), nil
+	u := universal(&o, e, conf)
+	if e.Cluster {
+		c := u.Cluster()
+		c.ClusterStateReloadInterval = clusterMapAge
+		return redis.NewClusterClient(c), nil
+	}
+	return redis.NewUniversalClient(u), nil
 }
 
 func universal(o *DialOptions, e *Endpoint, conf *tls.Config) *redis.UniversalOptions {

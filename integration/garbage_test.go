@@ -110,5 +110,6 @@ func TestGarbageInRedisCostsHintsAndNothingElse(t *testing.T) {
 			comesBack(t, p.Client, "tenant")
 		})
 	}
+	require.NoError(t, c.FlushAll(t.Context()).Err())
 	live(t, p.Client, "another")
 }

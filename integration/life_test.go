@@ -4,6 +4,7 @@ import (
 	"context"
 	"encoding/binary"
 	"fmt"
+	"sync"
 	"testing"
 	"time"
 
@@ -128,13 +129,33 @@ func failsOpen(t *testing.T, c pb.InferenceCacheClient) {
 // refusesWrites checks that producers hear of what was not taken.
 func refusesWrites(t *testing.T, c pb.InferenceCacheClient, tenant string) {
 	t.Helper()
-	err := report(t.Context(), c, tenant, "r1", chain(4, 4))
-	require.Equal(t, codes.Unavailable, status.Code(err), "a report: %v", err)
-	require.NotEmpty(t, status.Convert(err).Message())
-	err = conformance.Publish(t.Context(), c, &pb.CacheEvent{
-		Type: pb.CacheEvent_ALL_CLEARED, TenantId: tenant, ModelId: model, ReplicaId: "r1",
-	})
-	require.Equal(t, codes.Unavailable, status.Code(err), "an event: %v", err)
-	_, err = c.GetCacheState(t.Context(), &pb.GetCacheStateRequest{TenantId: tenant, ModelId: model})
-	require.Equal(t, codes.Unavailable, status.Code(err), "a state: %v", err)
+	calls := map[string]func() error{
+		"a report": func() error { return report(t.Context(), c, tenant, "r1", chain(4, 4)) },
+		"an event": func() error {
+			return conformance.Publish(t.Context(), c, &pb.CacheEvent{
+				Type: pb.CacheEvent_ALL_CLEARED, TenantId: tenant, ModelId: model, ReplicaId: "r1",
+			})
+		},
+		"a state": func() error {
+			_, err := c.GetCacheState(t.Context(), &pb.GetCacheStateRequest{TenantId: tenant, ModelId: model})
+			return err
+		},
+	}
+	// Together, since each may wait for a reply for some seconds.
+	var mu sync.Mutex
+	errs := map[string]error{}
+	var done sync.WaitGroup
+	for what, call := range calls {
+		done.Go(func() {
+			err := call()
+			mu.Lock()
+			defer mu.Unlock()
+			errs[what] = err
+		})
+	}
+	done.Wait()
+	for what, err := range errs {
+		require.Equal(t, codes.Unavailable, status.Code(err), "%s: %v", what, err)
+		require.NotEmpty(t, status.Convert(err).Message(), what)
+	}
 }

@@ -4,6 +4,7 @@ import (
 	"context"
 	"crypto/tls"
 	"fmt"
+	"net"
 	"net/url"
 	"os"
 	"path/filepath"
@@ -87,7 +88,9 @@ func (s *Server) start() error {
 		return err
 	}
 	s.proc = p
-	c := redis.NewClient(s.Options())
+	o := s.Options()
+	o.PoolSize = 1
+	c := redis.NewClient(o)
 	defer c.Close()
 	deadline := time.Now().Add(startLimit)
 	for {
@@ -108,6 +111,12 @@ func (s *Server) start() error {
 func (s *Server) answers(c *redis.Client) error {
 	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
 	defer cancel()
+	// Before the port is open go-redis would log each refusal.
+	conn, err := net.DialTimeout("tcp", s.Addr(), time.Second)
+	if err != nil {
+		return err
+	}
+	_ = conn.Close()
 	info, err := c.Info(ctx, "server").Result()
 	if err != nil {
 		return err
@@ -149,10 +158,13 @@ func (s *Server) URLAs(username, password string) string {
 	if s.settings.tls != nil {
 		u.Scheme = "rediss"
 	}
+	text := u.String()
 	if password != "" {
-		u.User = url.UserPassword(username, password)
+		// A comma separates hosts in our URLs; net/url leaves it bare.
+		user := strings.ReplaceAll(url.UserPassword(username, password).String(), ",", "%2C")
+		text = strings.Replace(text, "://", "://"+user+"@", 1)
 	}
-	return u.String()
+	return text
 }
 
 // Options connect go-redis to this server.

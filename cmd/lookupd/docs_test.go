@@ -1,0 +1,97 @@
+package main
+
+import (
+	"log/slog"
+	"os"
+	"reflect"
+	"regexp"
+	"slices"
+	"strings"
+	"testing"
+
+	"github.com/prometheus/client_golang/prometheus"
+	"github.com/stretchr/testify/require"
+
+	"inferencecache.io/lookuptier/lookupsvc"
+	"inferencecache.io/lookuptier/policies"
+	"inferencecache.io/lookuptier/ranking/rankingtest"
+)
+
+// names collects the names of what is registered, also of families without a series yet.
+type names struct {
+	prometheus.Registerer
+	all []string
+}
+
+var fqName = regexp.MustCompile(`fqName: "([^"]+)"`)
+
+func (n *names) Register(c prometheus.Collector) error {
+	descs := make(chan *prometheus.Desc, 64)
+	go func() {
+		defer close(descs)
+		c.Describe(descs)
+	}()
+	for d := range descs {
+		if name := fqName.FindStringSubmatch(d.String())[1]; strings.HasPrefix(name, namespace+"_") {
+			n.all = append(n.all, strings.TrimPrefix(name, namespace+"_"))
+		}
+	}
+	return n.Registerer.Register(c)
+}
+
+func (n *names) MustRegister(cs ...prometheus.Collector) {
+	for _, c := range cs {
+		if err := n.Register(c); err != nil {
+			panic(err)
+		}
+	}
+}
+
+func TestTheMetricsPageHasEveryMetricAndNoOther(t *testing.T) {
+	reg := &names{Registerer: prometheus.NewRegistry()}
+	newPodMetrics(reg, newReadiness())
+	newIndexMetrics(reg, (*policies.Set)(nil).For, slog.New(slog.DiscardHandler))
+	_, err := lookupsvc.New(lookupsvc.Options{Index: rankingtest.New(func() int64 { return 1 }), Metrics: reg})
+	require.NoError(t, err)
+	page, err := os.ReadFile("../../docs/metrics.md")
+	require.NoError(t, err)
+	var documented []string
+	for _, row := range regexp.MustCompile("(?m)^\\| `([a-z_]+)` \\| (?:`[a-z_]+`(?:, `[a-z_]+`)*)? ?\\|").FindAllStringSubmatch(string(page), -1) {
+		documented = append(documented, row[1])
+	}
+	for _, name := range reg.all {
+		if name == "panics_total" { // in the text
+			require.Contains(t, string(page), "`panics_total`")
+			continue
+		}
+		require.Contains(t, documented, name)
+	}
+	for _, name := range documented {
+		require.True(t, slices.Contains(reg.all, name), "%s is documented and does not exist", name)
+	}
+}
+
+func TestTheConfigurationPageHasEveryFlagWithItsDefault(t *testing.T) {
+	page, err := os.ReadFile("../../docs/configuration.md")
+	require.NoError(t, err)
+	flags := reflect.TypeFor[config]()
+	for i := range flags.NumField() {
+		tag := flags.Field(i).Tag
+		name := tag.Get("name")
+		if name == "" {
+			name = strings.ToLower(flags.Field(i).Name)
+		}
+		value := tag.Get("default")
+		switch {
+		case name == "version":
+			require.Contains(t, string(page), "| `--version` |")
+			continue
+		case value == "${embedded}":
+			value = defaultEmbeddedBind
+		case value == "":
+			require.Contains(t, string(page), "| `--"+name+"` | empty |")
+			continue
+		}
+		require.Contains(t, string(page), "| `--"+name+"` | `"+value+"` |")
+	}
+}

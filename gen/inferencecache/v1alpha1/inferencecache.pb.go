@@ -216,16 +216,24 @@ type LookupRouteRequest struct {
 	Slo        *SLO   `protobuf:"bytes,6,opt,name=slo,proto3" json:"slo,omitempty"`
 	// The chain: one hash per block, first block first.
 	BlockHashes [][]byte `protobuf:"bytes,7,rep,name=block_hashes,json=blockHashes,proto3" json:"block_hashes,omitempty"`
-	// Tokens of each block; as many as block_hashes.
+	// Tokens of each block; as many as block_hashes. Of a packed chain as many as
+	// its blocks, or one count that all of its blocks share.
 	BlockTokenCounts []int32 `protobuf:"varint,8,rep,packed,name=block_token_counts,json=blockTokenCounts,proto3" json:"block_token_counts,omitempty"`
 	// The prompt's token ids; the server cuts and hashes them into a chain.
 	TokenIds []uint32 `protobuf:"varint,9,rep,packed,name=token_ids,json=tokenIds,proto3" json:"token_ids,omitempty"`
 	// The prompt as text; needs a tokenizer for the model, fails open without one.
 	PromptText string `protobuf:"bytes,10,opt,name=prompt_text,json=promptText,proto3" json:"prompt_text,omitempty"`
 	// LoRA adapter; empty = none. Partitions the index.
-	AdapterId     string `protobuf:"bytes,11,opt,name=adapter_id,json=adapterId,proto3" json:"adapter_id,omitempty"`
-	unknownFields protoimpl.UnknownFields
-	sizeCache     protoimpl.SizeCache
+	AdapterId string `protobuf:"bytes,11,opt,name=adapter_id,json=adapterId,proto3" json:"adapter_id,omitempty"`
+	// The chain in one piece: the hashes of all blocks back to back, first block
+	// first, each packed_hash_bytes long. Not to be sent beside block_hashes, nor
+	// to a server whose replies do not set packed_chains: one that does not know
+	// this field sees counts without hashes and answers NO_HINT.
+	PackedBlockHashes []byte `protobuf:"bytes,1001,opt,name=packed_block_hashes,json=packedBlockHashes,proto3" json:"packed_block_hashes,omitempty"`
+	// Bytes of one hash in packed_block_hashes, and a divisor of its length.
+	PackedHashBytes int32 `protobuf:"varint,1002,opt,name=packed_hash_bytes,json=packedHashBytes,proto3" json:"packed_hash_bytes,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *LookupRouteRequest) Reset() {
@@ -335,6 +343,20 @@ func (x *LookupRouteRequest) GetAdapterId() string {
 	return ""
 }
 
+func (x *LookupRouteRequest) GetPackedBlockHashes() []byte {
+	if x != nil {
+		return x.PackedBlockHashes
+	}
+	return nil
+}
+
+func (x *LookupRouteRequest) GetPackedHashBytes() int32 {
+	if x != nil {
+		return x.PackedHashBytes
+	}
+	return 0
+}
+
 // LookupRouteResponse is a hint. A client treats a reason code that it does not
 // know as NO_HINT.
 type LookupRouteResponse struct {
@@ -349,7 +371,9 @@ type LookupRouteResponse struct {
 	// Set only when the server tokenized prompt_text.
 	TokenIds []uint32 `protobuf:"varint,4,rep,packed,name=token_ids,json=tokenIds,proto3" json:"token_ids,omitempty"`
 	// Echo of the request's adapter, set when the index was consulted.
-	AdapterId     string `protobuf:"bytes,5,opt,name=adapter_id,json=adapterId,proto3" json:"adapter_id,omitempty"`
+	AdapterId string `protobuf:"bytes,5,opt,name=adapter_id,json=adapterId,proto3" json:"adapter_id,omitempty"`
+	// True: this server takes packed chains.
+	PackedChains  bool `protobuf:"varint,1001,opt,name=packed_chains,json=packedChains,proto3" json:"packed_chains,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -417,6 +441,13 @@ func (x *LookupRouteResponse) GetAdapterId() string {
 		return x.AdapterId
 	}
 	return ""
+}
+
+func (x *LookupRouteResponse) GetPackedChains() bool {
+	if x != nil {
+		return x.PackedChains
+	}
+	return false
 }
 
 // ReplicaScore is one engine replica of the answer.
@@ -611,12 +642,19 @@ type PrefixEntry struct {
 	TokenCount int32 `protobuf:"varint,2,opt,name=token_count,json=tokenCount,proto3" json:"token_count,omitempty"`
 	// A chain; its blocks are held with the running sum of block_token_counts.
 	BlockHashes [][]byte `protobuf:"bytes,3,rep,name=block_hashes,json=blockHashes,proto3" json:"block_hashes,omitempty"`
-	// As many as block_hashes, or the entry is dropped.
+	// As many as block_hashes, or the entry is dropped. Of a packed chain as many
+	// as its blocks, or one count that all of its blocks share.
 	BlockTokenCounts []int32   `protobuf:"varint,4,rep,packed,name=block_token_counts,json=blockTokenCounts,proto3" json:"block_token_counts,omitempty"`
 	Tier             CacheTier `protobuf:"varint,5,opt,name=tier,proto3,enum=inferencecache.v1alpha1.CacheTier" json:"tier,omitempty"`
 	AdapterId        string    `protobuf:"bytes,6,opt,name=adapter_id,json=adapterId,proto3" json:"adapter_id,omitempty"`
-	unknownFields    protoimpl.UnknownFields
-	sizeCache        protoimpl.SizeCache
+	// The chain in one piece, as in LookupRouteRequest. Not to be sent beside
+	// block_hashes, nor to a server whose Ack does not set packed_chains: one that
+	// does not know this field drops the entry.
+	PackedBlockHashes []byte `protobuf:"bytes,1001,opt,name=packed_block_hashes,json=packedBlockHashes,proto3" json:"packed_block_hashes,omitempty"`
+	// Bytes of one hash in packed_block_hashes, and a divisor of its length.
+	PackedHashBytes int32 `protobuf:"varint,1002,opt,name=packed_hash_bytes,json=packedHashBytes,proto3" json:"packed_hash_bytes,omitempty"`
+	unknownFields   protoimpl.UnknownFields
+	sizeCache       protoimpl.SizeCache
 }
 
 func (x *PrefixEntry) Reset() {
@@ -689,6 +727,20 @@ func (x *PrefixEntry) GetAdapterId() string {
 		return x.AdapterId
 	}
 	return ""
+}
+
+func (x *PrefixEntry) GetPackedBlockHashes() []byte {
+	if x != nil {
+		return x.PackedBlockHashes
+	}
+	return nil
+}
+
+func (x *PrefixEntry) GetPackedHashBytes() int32 {
+	if x != nil {
+		return x.PackedHashBytes
+	}
+	return 0
 }
 
 // ReplicaStats is the load and cache health of one replica. NaN and infinities count as 0.
@@ -889,7 +941,9 @@ type Ack struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	Accepted bool                   `protobuf:"varint,1,opt,name=accepted,proto3" json:"accepted,omitempty"`
 	// Reserved; no code is in use.
-	ReasonCode    string `protobuf:"bytes,2,opt,name=reason_code,json=reasonCode,proto3" json:"reason_code,omitempty"`
+	ReasonCode string `protobuf:"bytes,2,opt,name=reason_code,json=reasonCode,proto3" json:"reason_code,omitempty"`
+	// True: this server takes packed chains.
+	PackedChains  bool `protobuf:"varint,1001,opt,name=packed_chains,json=packedChains,proto3" json:"packed_chains,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
 }
@@ -936,6 +990,13 @@ func (x *Ack) GetReasonCode() string {
 		return x.ReasonCode
 	}
 	return ""
+}
+
+func (x *Ack) GetPackedChains() bool {
+	if x != nil {
+		return x.PackedChains
+	}
+	return false
 }
 
 // GetCacheStateRequest names a (tenant, model).
@@ -1578,7 +1639,7 @@ const file_inferencecache_v1alpha1_inferencecache_proto_rawDesc = "" +
 	",inferencecache/v1alpha1/inferencecache.proto\x12\x17inferencecache.v1alpha1\"5\n" +
 	"\x03SLO\x12\x17\n" +
 	"\attft_ms\x18\x01 \x01(\x05R\x06ttftMs\x12\x15\n" +
-	"\x06tbt_ms\x18\x02 \x01(\x05R\x05tbtMs\"\x9a\x03\n" +
+	"\x06tbt_ms\x18\x02 \x01(\x05R\x05tbtMs\"\xf8\x03\n" +
 	"\x12LookupRouteRequest\x12\x19\n" +
 	"\bmodel_id\x18\x01 \x01(\tR\amodelId\x12\x1b\n" +
 	"\ttenant_id\x18\x02 \x01(\tR\btenantId\x12\x1f\n" +
@@ -1595,7 +1656,9 @@ const file_inferencecache_v1alpha1_inferencecache_proto_rawDesc = "" +
 	" \x01(\tR\n" +
 	"promptText\x12\x1d\n" +
 	"\n" +
-	"adapter_id\x18\v \x01(\tR\tadapterId\"\xec\x01\n" +
+	"adapter_id\x18\v \x01(\tR\tadapterId\x12/\n" +
+	"\x13packed_block_hashes\x18\xe9\a \x01(\fR\x11packedBlockHashes\x12+\n" +
+	"\x11packed_hash_bytes\x18\xea\a \x01(\x05R\x0fpackedHashBytes\"\x92\x02\n" +
 	"\x13LookupRouteResponse\x12L\n" +
 	"\x0ereplica_scores\x18\x01 \x03(\v2%.inferencecache.v1alpha1.ReplicaScoreR\rreplicaScores\x12\x1f\n" +
 	"\vreason_code\x18\x02 \x01(\tR\n" +
@@ -1603,7 +1666,8 @@ const file_inferencecache_v1alpha1_inferencecache_proto_rawDesc = "" +
 	"\x11lookup_latency_us\x18\x03 \x01(\x03R\x0flookupLatencyUs\x12\x1b\n" +
 	"\ttoken_ids\x18\x04 \x03(\rR\btokenIds\x12\x1d\n" +
 	"\n" +
-	"adapter_id\x18\x05 \x01(\tR\tadapterId\"\xdb\x01\n" +
+	"adapter_id\x18\x05 \x01(\tR\tadapterId\x12$\n" +
+	"\rpacked_chains\x18\xe9\a \x01(\bR\fpackedChains\"\xdb\x01\n" +
 	"\fReplicaScore\x12\x1d\n" +
 	"\n" +
 	"replica_id\x18\x01 \x01(\tR\treplicaId\x12\x14\n" +
@@ -1622,7 +1686,7 @@ const file_inferencecache_v1alpha1_inferencecache_proto_rawDesc = "" +
 	"\bprefixes\x18\x06 \x03(\v2$.inferencecache.v1alpha1.PrefixEntryR\bprefixes\x12;\n" +
 	"\x05stats\x18\a \x01(\v2%.inferencecache.v1alpha1.ReplicaStatsR\x05stats\x12\x1d\n" +
 	"\n" +
-	"adapter_id\x18\b \x01(\tR\tadapterId\"\xf7\x01\n" +
+	"adapter_id\x18\b \x01(\tR\tadapterId\"\xd5\x02\n" +
 	"\vPrefixEntry\x12\x1f\n" +
 	"\vprefix_hash\x18\x01 \x01(\fR\n" +
 	"prefixHash\x12\x1f\n" +
@@ -1632,7 +1696,9 @@ const file_inferencecache_v1alpha1_inferencecache_proto_rawDesc = "" +
 	"\x12block_token_counts\x18\x04 \x03(\x05R\x10blockTokenCounts\x126\n" +
 	"\x04tier\x18\x05 \x01(\x0e2\".inferencecache.v1alpha1.CacheTierR\x04tier\x12\x1d\n" +
 	"\n" +
-	"adapter_id\x18\x06 \x01(\tR\tadapterId\"\x85\x02\n" +
+	"adapter_id\x18\x06 \x01(\tR\tadapterId\x12/\n" +
+	"\x13packed_block_hashes\x18\xe9\a \x01(\fR\x11packedBlockHashes\x12+\n" +
+	"\x11packed_hash_bytes\x18\xea\a \x01(\x05R\x0fpackedHashBytes\"\x85\x02\n" +
 	"\fReplicaStats\x12\x1d\n" +
 	"\n" +
 	"replica_id\x18\x01 \x01(\tR\treplicaId\x12,\n" +
@@ -1659,11 +1725,12 @@ const file_inferencecache_v1alpha1_inferencecache_proto_rawDesc = "" +
 	"\fPREFIX_ADDED\x10\x01\x12\x12\n" +
 	"\x0ePREFIX_EVICTED\x10\x02\x12\x13\n" +
 	"\x0fREPLICA_UPDATED\x10\x03\x12\x0f\n" +
-	"\vALL_CLEARED\x10\x04\"B\n" +
+	"\vALL_CLEARED\x10\x04\"h\n" +
 	"\x03Ack\x12\x1a\n" +
 	"\baccepted\x18\x01 \x01(\bR\baccepted\x12\x1f\n" +
 	"\vreason_code\x18\x02 \x01(\tR\n" +
-	"reasonCode\"N\n" +
+	"reasonCode\x12$\n" +
+	"\rpacked_chains\x18\xe9\a \x01(\bR\fpackedChains\"N\n" +
 	"\x14GetCacheStateRequest\x12\x19\n" +
 	"\bmodel_id\x18\x01 \x01(\tR\amodelId\x12\x1b\n" +
 	"\ttenant_id\x18\x02 \x01(\tR\btenantId\"\x9b\x01\n" +

@@ -25,9 +25,10 @@ type SweeperOptions struct {
 	// Slice is about how many blocks one script call looks at; 0 = 500.
 	Slice int
 	// Share bounds the part of the time that one partition's pass keeps Redis busy;
-	// 0 = 0.25, at most 1.
+	// 0 = 0.25, at most 1. A pass that would take more than half an interval so does
+	// without rests.
 	Share float64
-	// Workers is how many partitions are swept at a time; 0 = 2.
+	// Workers is how many partitions are swept at a time; 0 = 4.
 	Workers int
 }
 
@@ -37,33 +38,41 @@ const lockTTL = 15 * time.Second
 
 // The parts of an interval: how often a sweeper looks, and how old the last pass must
 // be to make another. Passes over a partition then begin at most
-// (dueParts + 1¼) / parts of an interval apart, whichever pods make them.
+// (dueParts + 1¼) / intervalParts of it apart, whichever pods make them.
 const (
-	parts    = 8
+	intervalParts    = 8
 	dueParts = 6
 )
 
 // Sweeper drops what is dead or expired from all partitions of a Store. Every lookup
 // pod runs one: they share the work through a lock for each partition, and none is
-// needed for the others to go on. Create it with NewSweeper.
+// needed for the others to go on. Create it with NewSweeper; it is safe for concurrent use.
 type Sweeper struct {
 	store *Store
 	o     SweeperOptions
+	slots chan struct{} // one for each pass that runs
 
 	mu   sync.Mutex
 	last map[Partition]swept
+	busy map[Partition]bool
 	told time.Time // when the entries were last counted
 }
 
 // swept is what a Sweeper knows of a partition's last full pass.
 type swept struct {
-	beganMS, nowMS int64     // Redis' times
-	at             time.Time // our time at nowMS
+	beganMS, nowMS int64         // Redis' times
+	at             time.Time     // our time at nowMS
+	work           time.Duration // of our own last pass, without rests
 }
 
-// age of the last full pass; that of a partition that never had one is counted from when we met it.
+// age of the last full pass; that of a partition that never had one is counted from
+// when we met it.
 func (s swept) age() time.Duration {
-	return time.Duration(s.nowMS-s.beganMS)*time.Millisecond + time.Since(s.at)
+	began := s.beganMS
+	if began == 0 {
+		began = s.nowMS
+	}
+	return time.Duration(s.nowMS-began)*time.Millisecond + time.Since(s.at)
 }
 
 // NewSweeper checks o. Nothing runs until Run or Tick.
@@ -80,12 +89,15 @@ func NewSweeper(s *Store, o SweeperOptions) (*Sweeper, error) {
 	setDefault(&o.Grace, 5*time.Minute)
 	setDefault(&o.Slice, defaultSlice)
 	setDefault(&o.Share, 0.25)
-	setDefault(&o.Workers, 2)
+	setDefault(&o.Workers, 4)
 	if o.EvictionTTL == nil {
 		ttl := ranking.DefaultPolicy().EvictionTTL
 		o.EvictionTTL = func(string) time.Duration { return ttl }
 	}
-	return &Sweeper{store: s, o: o, last: map[Partition]swept{}}, nil
+	return &Sweeper{
+		store: s, o: o, slots: make(chan struct{}, o.Workers),
+		last: map[Partition]swept{}, busy: map[Partition]bool{},
+	}, nil
 }
 
 func setDefault[T comparable](v *T, d T) {
@@ -95,21 +107,43 @@ func setDefault[T comparable](v *T, d T) {
 	}
 }
 
-// Run sweeps until ctx is done, which is the only way it ends. A script that runs
-// when ctx ends is waited for. Errors are logged, and the work is tried again.
+// Run sweeps until ctx is done, which is the only way it ends; then it waits for what
+// is on its way. Errors are logged, and the work is tried again.
 func (w *Sweeper) Run(ctx context.Context) {
-	step := w.o.Interval / parts
-	wait := rand.N(step) // pods that start together do not tick together
-	for sleep(ctx, wait) == nil {
-		if err := w.Tick(ctx); err != nil && ctx.Err() == nil {
+	failed := func(err error) {
+		if ctx.Err() == nil {
 			w.store.log.WarnContext(ctx, "sweep incomplete: it will be tried again", "error", err)
+		}
+	}
+	var passes sync.WaitGroup
+	defer passes.Wait()
+	step := w.o.Interval / intervalParts
+	wait := rand.N(step) // pods that start together do not look together
+	for sleep(ctx, wait) == nil {
+		if err := w.round(ctx, &passes, failed); err != nil {
+			failed(err)
 		}
 		wait = step*3/4 + rand.N(step/2)
 	}
 }
 
-// Tick makes the passes that are due, in random order, and returns what went wrong.
+// Tick makes the passes that are due, waits for them, and returns what went wrong.
 func (w *Sweeper) Tick(ctx context.Context) error {
+	var mu sync.Mutex
+	var errs []error
+	var passes sync.WaitGroup
+	err := w.round(ctx, &passes, func(err error) {
+		mu.Lock()
+		defer mu.Unlock()
+		errs = append(errs, err)
+	})
+	passes.Wait()
+	return errors.Join(append(errs, err)...)
+}
+
+// round starts the passes that are due, in random order, as slots become free. It does
+// not wait for them: a pass over a huge partition must not keep the small ones waiting.
+func (w *Sweeper) round(ctx context.Context, passes *sync.WaitGroup, failed func(error)) error {
 	if err := w.store.CheckLayout(ctx); err != nil {
 		return err // what is not laid out as we think is not touched
 	}
@@ -118,68 +152,70 @@ func (w *Sweeper) Tick(ctx context.Context) error {
 		return err
 	}
 	w.keepOnly(list)
-	rand.Shuffle(len(list), func(i, j int) { list[i], list[j] = list[j], list[i] })
-
-	errs := w.passes(ctx, list)
-	w.tellBehind(list)
-	return errors.Join(errs, w.tellEntries(ctx))
-}
-
-// passes lets Workers go through list. The first few errors are kept.
-func (w *Sweeper) passes(ctx context.Context, list []Partition) error {
-	const kept = 8
-	var (
-		wg   sync.WaitGroup
-		mu   sync.Mutex
-		errs []error
-		work = make(chan Partition)
-	)
-	for range w.o.Workers {
-		wg.Go(func() {
-			for p := range work {
-				if err := w.pass(ctx, p); err != nil {
-					mu.Lock()
-					if len(errs) < kept {
-						errs = append(errs, err)
-					}
-					mu.Unlock()
-				}
+	for _, i := range rand.Perm(len(list)) {
+		p := list[i]
+		if !w.claim(p) {
+			continue
+		}
+		select {
+		case w.slots <- struct{}{}:
+		case <-ctx.Done():
+			w.release(p)
+			return ctx.Err()
+		}
+		passes.Go(func() {
+			defer func() { w.release(p); <-w.slots }()
+			if err := w.pass(ctx, p); err != nil {
+				failed(err)
 			}
 		})
 	}
-	for _, p := range list {
-		if ctx.Err() != nil {
-			break
-		}
-		if w.due(p) {
-			work <- p
-		}
-	}
-	close(work)
-	wg.Wait()
-	return errors.Join(errs...)
+	w.tellBehind(list)
+	return w.tellEntries(ctx)
 }
 
-func (w *Sweeper) due(p Partition) bool {
+// claim tells whether a pass over p is due and not on its way, and if so takes it.
+func (w *Sweeper) claim(p Partition) bool {
 	w.mu.Lock()
 	defer w.mu.Unlock()
 	s, met := w.last[p]
-	return !met || s.beganMS == 0 || s.age() >= w.dueAge()
+	if w.busy[p] || met && s.beganMS != 0 && s.age() < w.dueAge() {
+		return false
+	}
+	w.busy[p] = true
+	return true
 }
 
-func (w *Sweeper) dueAge() time.Duration { return w.o.Interval * dueParts / parts }
+func (w *Sweeper) release(p Partition) {
+	w.mu.Lock()
+	defer w.mu.Unlock()
+	delete(w.busy, p)
+}
+
+func (w *Sweeper) dueAge() time.Duration { return w.o.Interval * dueParts / intervalParts }
 
 func (w *Sweeper) pass(ctx context.Context, p Partition) error {
+	w.mu.Lock()
+	old, met := w.last[p]
+	w.mu.Unlock()
+	rest := 1/w.o.Share - 1
+	if float64(old.work)*(1+rest) > float64(w.o.Interval/2) {
+		rest = 0 // resting, it would not keep to the interval
+	}
+	start := time.Now()
 	r, err := w.store.sweep(ctx, p, sweepHow{
 		ttl: w.o.EvictionTTL(p.Tenant), slice: w.o.Slice,
-		lock: lockTTL, due: w.dueAge(), grace: w.o.Grace, rest: 1/w.o.Share - 1,
+		lock: lockTTL, due: w.dueAge(), grace: w.o.Grace, rest: rest,
 	})
 	if r.nowMS != 0 {
-		w.mu.Lock()
-		s := swept{beganMS: r.lastMS, nowMS: r.nowMS, at: time.Now()}
-		if old, met := w.last[p]; s.beganMS == 0 && met {
+		s := swept{beganMS: r.lastMS, nowMS: r.nowMS, at: start, work: old.work}
+		if r.Full {
+			s.work = time.Duration(float64(time.Since(start)) / (1 + rest))
+		}
+		if s.beganMS == 0 && met {
 			s.at = old.at // it stays as old as when we met it
 		}
+		w.mu.Lock()
 		w.last[p] = s
 		w.mu.Unlock()
 	}
@@ -210,11 +246,7 @@ func (w *Sweeper) tellBehind(list []Partition) {
 	w.mu.Lock()
 	behind := 0
 	for _, p := range list {
-		s, met := w.last[p]
-		if s.beganMS == 0 {
-			s.beganMS = s.nowMS // never swept: as old as our acquaintance
-		}
-		if met && s.age() > 2*w.o.Interval {
+		if s, met := w.last[p]; met && s.age() > 2*w.o.Interval {
 			behind++
 		}
 	}
@@ -229,7 +261,7 @@ func (w *Sweeper) tellEntries(ctx context.Context) error {
 		return nil
 	}
 	w.mu.Lock()
-	again := w.told.IsZero() || time.Since(w.told) >= w.o.Interval*(parts-1)/parts
+	again := w.told.IsZero() || time.Since(w.told) >= w.o.Interval*(intervalParts-1)/intervalParts
 	if again {
 		w.told = time.Now()
 	}

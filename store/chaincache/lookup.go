@@ -19,6 +19,10 @@ type Query struct {
 	// Again: the same lookup looked before, and is looking for what was filled since.
 	// It counts neither in the Stats nor as a use of what it finds.
 	Again bool
+	// Partial: if the index cannot be asked, what is known is better than nothing. A
+	// run ends where the partition knows no more, and the answer is complete as soon
+	// as there is a head. It counts neither.
+	Partial bool
 }
 
 // Answer is what a partition knows of a Query. It is reused from lookup to
@@ -80,7 +84,7 @@ func (p *Partition) Lookup(q *Query, a *Answer) {
 		break
 	}
 	switch {
-	case q.Again:
+	case q.Again || q.Partial:
 		return
 	case !a.Complete:
 		p.c.misses.Add(1)
@@ -109,11 +113,9 @@ func (p *Partition) look(q *Query, a *Answer) {
 		a.Complete = true // whatever the blocks say, nobody alive holds them
 		return
 	}
-	sp := p.findSpace(q.Space)
-	if sp == nil {
-		return
-	}
-	if q.Exact {
+	if sp := p.findSpace(q.Space); sp == nil {
+		a.Complete = q.Partial
+	} else if q.Exact {
 		p.exact(sp, q, a)
 	} else {
 		p.chain(sp, q, a)
@@ -124,6 +126,7 @@ func (p *Partition) look(q *Query, a *Answer) {
 func (p *Partition) exact(sp *space, q *Query, a *Answer) {
 	b := p.findBlock(sp, q.Hashes[0])
 	if b == nil {
+		a.Complete = q.Partial
 		return
 	}
 	if home := b.home.Load(); home != nil && !q.Again {
@@ -154,6 +157,7 @@ func (p *Partition) chain(sp *space, q *Query, a *Answer) {
 		rest := hashes[a.Known:]
 		s := p.findSegment(sp, at, rest)
 		if s == nil {
+			a.end(q.Partial, tokens)
 			return
 		}
 		if !q.Again {
@@ -180,11 +184,19 @@ func (p *Partition) chain(sp *space, q *Query, a *Answer) {
 			tokens += int64(c)
 		}
 		if n < len(s.blocks) && a.Known < len(hashes) {
-			return // the request leaves the segment for blocks that are not known
+			a.end(q.Partial, tokens) // the request leaves the segment for blocks that are not known
+			return
 		}
 		at = s.end
 	}
-	a.Complete = true
+	a.end(true, tokens)
+}
+
+// end ends the runs of all who are still alive, if the answer is complete by now.
+func (a *Answer) end(complete bool, tokens int64) {
+	if a.Complete = complete; !complete {
+		return
+	}
 	for _, r := range a.alive {
 		a.Runs = append(a.Runs, ranking.Run{
 			Replica: int(r.index), Tokens: tokens, SeenMS: r.seenMS, Tier: r.tier, Blocks: a.Known,

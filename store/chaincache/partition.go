@@ -60,6 +60,14 @@ func (p *Partition) Position() Position {
 	return p.pos
 }
 
+// Head is the partition's head; nil if it has none.
+func (p *Partition) Head() Head {
+	if h := p.head.Load(); h != nil {
+		return h.Head
+	}
+	return nil
+}
+
 // Close empties the partition. Lookups in it are incomplete from now on, fills
 // refused, and who waits for a position is let go.
 func (p *Partition) Close() {

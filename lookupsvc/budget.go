@@ -9,14 +9,8 @@ import (
 	"inferencecache.io/lookuptier/ranking"
 )
 
-// budget is until when a lookup may work, and the caller's context.
-type budget struct {
-	ctx      context.Context
-	deadline time.Time
-}
-
-// budget is the tightest of the caller's deadline, the policy's and the server's.
-func (s *Service) budget(ctx context.Context, start time.Time, p *ranking.Policy) budget {
+// deadline is the tightest of the caller's, the policy's and the server's.
+func (s *Service) deadline(ctx context.Context, start time.Time, p *ranking.Policy) time.Time {
 	limit := s.timeout
 	if p.LookupTimeout > 0 && p.LookupTimeout < limit {
 		limit = p.LookupTimeout
@@ -25,12 +19,12 @@ func (s *Service) budget(ctx context.Context, start time.Time, p *ranking.Policy
 	if d, ok := ctx.Deadline(); ok && d.Before(deadline) {
 		deadline = d
 	}
-	return budget{ctx: ctx, deadline: deadline}
+	return deadline
 }
 
 // spent tells whether the time is over or the caller has gone.
-func (b budget) spent() bool {
-	return b.ctx.Err() != nil || !time.Now().Before(b.deadline)
+func spent(ctx context.Context, deadline time.Time) bool {
+	return ctx.Err() != nil || !time.Now().Before(deadline)
 }
 
 // call is one question to the index, answered by a goroutine of its own: a
@@ -60,31 +54,30 @@ const (
 	askedAnswered asked = iota
 	askedFailed         // an error: nothing is known
 	askedTooLong        // the budget ran out
-	askedLeft           // the budget ran out and the index still works on the lookup
+	askedLeft           // the budget ran out and the index still reads the lookup and its request
 )
 
-// ask lets the index fill l.ev within the budget.
-func (s *Service) ask(l *lookup, b budget) asked {
+// ask lets the index fill l.ev until the deadline, and not a moment longer.
+func (s *Service) ask(caller context.Context, l *lookup, deadline time.Time) asked {
 	if s.left.Load() >= maxLeft {
 		s.metrics.lookupErrors.WithLabelValues(errStuck).Inc()
 		s.sampler.error("index hangs: lookups are answered without it", "abandoned_calls", int(s.left.Load()))
 		return askedFailed
 	}
-	ctx, cancel := context.WithDeadline(b.ctx, b.deadline)
+	ctx, cancel := context.WithDeadline(caller, deadline)
 	defer cancel()
 	l.call.state.Store(callOpen)
 	go s.match(ctx, l)
 	select {
 	case err := <-l.call.done:
-		return s.judge(err, b)
+		return s.judge(caller, err, deadline)
 	case <-ctx.Done():
 	}
 	if l.call.state.CompareAndSwap(callOpen, callLeft) {
 		s.left.Add(1)
 		return askedLeft
 	}
-	_ = <-l.call.done // it had its answer at the same moment
-	return askedTooLong
+	return s.judge(caller, <-l.call.done, deadline) // it had its answer at the same moment
 }
 
 // match is the goroutine of one call.
@@ -111,9 +104,9 @@ var errIndexPanicked = errors.New("index panicked")
 
 // judge tells a failure of the index from the end of the budget: an index that
 // honours its context fails when the budget ends.
-func (s *Service) judge(err error, b budget) asked {
+func (s *Service) judge(caller context.Context, err error, deadline time.Time) asked {
 	switch {
-	case b.spent():
+	case spent(caller, deadline):
 		return askedTooLong
 	case err == nil:
 		return askedAnswered

@@ -2,6 +2,7 @@ package lookupsvc
 
 import (
 	"context"
+	"math"
 	"slices"
 	"testing"
 
@@ -89,7 +90,7 @@ func FuzzReport(f *testing.F) {
 			require.NotEqual(t, ranking.TierNone, e.Tier)
 		}
 		if r.Stats != nil {
-			require.False(t, r.Stats.HitRate != r.Stats.HitRate, "not a number")
+			require.False(t, math.IsNaN(float64(r.Stats.HitRate)))
 		}
 	})
 }

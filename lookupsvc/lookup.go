@@ -46,8 +46,8 @@ func (s *Service) look(ctx context.Context, l *lookup, req *pb.LookupRouteReques
 		return hintless(ranking.ReasonNoHint), true
 	}
 	p := s.policy(tenant)
-	b := s.budget(ctx, start, p)
-	if b.spent() {
+	deadline := s.deadline(ctx, start, p)
+	if spent(ctx, deadline) {
 		return hintless(ranking.ReasonTimeout), true
 	}
 	if p.RequireChain && !hasChain(req) {
@@ -73,7 +73,7 @@ func (s *Service) look(ctx context.Context, l *lookup, req *pb.LookupRouteReques
 	s.metrics.stageInput.Observe(resolved.Sub(start).Seconds())
 
 	if l.in.Keyed() {
-		switch s.ask(l, b) {
+		switch s.ask(ctx, l, deadline) {
 		case askedTooLong:
 			return hintless(ranking.ReasonTimeout), true
 		case askedLeft:
@@ -91,7 +91,7 @@ func (s *Service) look(ctx context.Context, l *lookup, req *pb.LookupRouteReques
 	found := time.Now()
 	var reason ranking.Reason
 	reason, l.candidates = ranking.Decide(&l.in, &l.ev, p, &s.knobs, l.candidates)
-	if b.spent() {
+	if spent(ctx, deadline) {
 		return hintless(ranking.ReasonTimeout), true
 	}
 	resp := reply(reason, l.candidates)

@@ -40,8 +40,8 @@ const lockTTL = 15 * time.Second
 // be to make another. Passes over a partition then begin at most
 // (dueParts + 1¼) / intervalParts of it apart, whichever pods make them.
 const (
-	intervalParts    = 8
-	dueParts = 6
+	intervalParts = 8
+	dueParts      = 6
 )
 
 // Sweeper drops what is dead or expired from all partitions of a Store. Every lookup

@@ -16,6 +16,7 @@ const maxVersionBytes = 128
 type flattener struct {
 	report ranking.Report
 	stats  ranking.Stats
+	hashes [][]byte // of a packed chain
 	drop   func(flaw)
 }
 
@@ -67,9 +68,13 @@ func (fl *flattener) entry(e *pb.PrefixEntry, inherited string) {
 	}
 	hold := ranking.Entry{Adapter: adapter, Tier: ranking.TierOfReport(int32(e.GetTier()))}
 	var sum int64
-	counts := e.GetBlockTokenCounts()
-	for i, h := range e.GetBlockHashes() {
-		sum += int64(counts[i])
+	hashes, counts := e.GetBlockHashes(), e.GetBlockTokenCounts()
+	if len(e.GetPackedBlockHashes()) > 0 {
+		fl.hashes = appendBlocks(fl.hashes[:0], e)
+		hashes = fl.hashes
+	}
+	for i, h := range hashes {
+		sum += int64(counts[min(i, len(counts)-1)]) // a packed chain's only count is each block's
 		hold.Hash, hold.Tokens = h, int32(min(sum, math.MaxInt32))
 		fl.report.Entries = append(fl.report.Entries, hold)
 	}
@@ -82,20 +87,18 @@ func (fl *flattener) entry(e *pb.PrefixEntry, inherited string) {
 // entryFlaw tells what is wrong with an entry; one part of it that is wrong
 // drops all of it.
 func entryFlaw(e *pb.PrefixEntry, adapter string) flaw {
-	hashes, counts := e.GetBlockHashes(), e.GetBlockTokenCounts()
+	if f := chainFlaw(e); f != flawNone {
+		return f
+	}
 	switch {
-	case len(hashes) != len(counts):
-		return flawUnequalArrays
-	case len(hashes) > MaxChainBlocks:
-		return flawChainTooLong
 	case !namesWithin(adapter):
 		return flawNameTooLong
-	case len(e.GetPrefixHash()) > MaxHashBytes || !hashesWithin(hashes):
+	case len(e.GetPrefixHash()) > MaxHashBytes:
 		return flawHashTooLong
 	case e.GetTokenCount() < 0:
 		return flawNegativeCount
 	}
-	if _, ok := total(counts); !ok {
+	if _, ok := total(e.GetBlockTokenCounts()); !ok {
 		return flawNegativeCount
 	}
 	return flawNone

@@ -36,6 +36,7 @@ func (s *Service) ReportCacheState(stream grpc.ClientStreamingServer[pb.CacheSta
 	defer func() {
 		if cap(fl.report.Entries) <= largestReportKept {
 			clear(fl.report.Entries[:cap(fl.report.Entries)])
+			clear(fl.hashes[:cap(fl.hashes)])
 			fl.report = ranking.Report{Entries: fl.report.Entries[:0]}
 			fl.stats, fl.drop = ranking.Stats{}, nil
 			flatteners.Put(fl)
@@ -44,7 +45,7 @@ func (s *Service) ReportCacheState(stream grpc.ClientStreamingServer[pb.CacheSta
 	for {
 		u, err := stream.Recv()
 		if errors.Is(err, io.EOF) {
-			return stream.SendAndClose(&pb.Ack{Accepted: true})
+			return stream.SendAndClose(&pb.Ack{Accepted: true, PackedChains: true})
 		}
 		if err != nil {
 			return err
@@ -71,7 +72,7 @@ func (s *Service) report(ctx context.Context, fl *flattener, u *pb.CacheStateUpd
 // PublishEvent hands one event to the index. What cannot be acted on is
 // acknowledged all the same, and counted.
 func (s *Service) PublishEvent(ctx context.Context, e *pb.CacheEvent) (*pb.Ack, error) {
-	ack := &pb.Ack{Accepted: true}
+	ack := &pb.Ack{Accepted: true, PackedChains: true}
 	ev, f := eventOf(e)
 	if f != flawNone {
 		s.dropped(rpcPublish)(f)

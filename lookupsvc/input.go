@@ -19,18 +19,6 @@ const (
 
 var sourceNames = [sources]string{"nothing", "chain", "prefix_hash", "token_ids", "prompt_text"}
 
-// hasChain tells whether the request carries a chain that can be walked, which
-// is what requireChain asks for.
-func hasChain(req *pb.LookupRouteRequest) bool {
-	n := len(req.GetBlockHashes())
-	return n > 0 && n == len(req.GetBlockTokenCounts())
-}
-
-// equalArrays tells whether the chain fields agree; two absent ones do.
-func equalArrays(req *pb.LookupRouteRequest) bool {
-	return len(req.GetBlockHashes()) == len(req.GetBlockTokenCounts())
-}
-
 // resolve fills the lookup's input from the request: the first of an explicit
 // chain or hash, token ids, and text that is present (step 4 of LookupRoute). A
 // flaw means NO_HINT. The input borrows the request's slices.
@@ -46,7 +34,7 @@ func (l *lookup) resolve(req *pb.LookupRouteRequest, p *ranking.Policy, blockSiz
 		},
 		TTFTMS: req.GetSlo().GetTtftMs(),
 	}
-	chainFields := len(req.GetBlockHashes())+len(req.GetBlockTokenCounts()) > 0
+	chainFields := len(req.GetBlockHashes())+len(req.GetBlockTokenCounts())+len(req.GetPackedBlockHashes()) > 0
 	switch {
 	case chainFields && p.ChainMatching:
 		return sourceChain, l.takeChain(req)
@@ -67,17 +55,22 @@ func (l *lookup) resolve(req *pb.LookupRouteRequest, p *ranking.Policy, blockSiz
 
 func (l *lookup) takeChain(req *pb.LookupRouteRequest) flaw {
 	hashes, counts := req.GetBlockHashes(), req.GetBlockTokenCounts()
-	switch {
-	case len(hashes) != len(counts):
-		return flawUnequalArrays
-	case len(hashes) > MaxChainBlocks:
-		return flawChainTooLong
-	case !hashesWithin(hashes):
-		return flawHashTooLong
+	packed := len(req.GetPackedBlockHashes()) > 0
+	if f := chainFlaw(req); f != flawNone {
+		return f
+	}
+	if packed {
+		l.hashes = appendBlocks(l.hashes[:0], req)
+		hashes = l.hashes
 	}
 	sum, ok := total(counts)
 	if !ok {
 		return flawNegativeCount
+	}
+	if packed && len(counts) < len(hashes) {
+		sum *= int64(len(hashes))
+		l.tokens = appendEach(l.tokens[:0], counts[0], len(hashes))
+		counts = l.tokens
 	}
 	l.in.Hashes, l.in.Tokens, l.in.PrefixTokens = hashes, counts, sum
 	return flawNone

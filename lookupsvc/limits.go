@@ -28,6 +28,7 @@ type flaw string
 const (
 	flawNone             flaw = ""
 	flawUnequalArrays    flaw = "unequal_arrays"
+	flawBadPacking       flaw = "bad_packing"
 	flawEmptyName        flaw = "empty_name"
 	flawEmptyScheme      flaw = "empty_scheme"
 	flawNameTooLong      flaw = "name_too_long"
@@ -46,11 +47,11 @@ const (
 // that the first occurrence already shows in a rate.
 var (
 	lookupFlaws = []flaw{
-		flawUnequalArrays, flawNameTooLong, flawHashTooLong, flawChainTooLong, flawTooManyTokens,
+		flawUnequalArrays, flawBadPacking, flawNameTooLong, flawHashTooLong, flawChainTooLong, flawTooManyTokens,
 		flawNegativeCount, flawReservedTenant, flawNoTokenizer, flawNoFullBlock, flawChainNotMatched,
 	}
 	ingestFlaws = []flaw{
-		flawUnequalArrays, flawEmptyName, flawEmptyScheme, flawNameTooLong, flawHashTooLong,
+		flawUnequalArrays, flawBadPacking, flawEmptyName, flawEmptyScheme, flawNameTooLong, flawHashTooLong,
 		flawChainTooLong, flawNegativeCount, flawReservedTenant, flawUnknownEventType,
 	}
 )
@@ -59,7 +60,9 @@ var (
 func (f flaw) remedy() string {
 	switch f {
 	case flawUnequalArrays:
-		return "send as many block_token_counts as block_hashes"
+		return "send as many block_token_counts as blocks, or one for all blocks of a packed chain"
+	case flawBadPacking:
+		return "send packed_block_hashes without block_hashes, packed_hash_bytes long each and no part of one"
 	case flawEmptyName:
 		return "set tenant_id, model_id and replica_id"
 	case flawEmptyScheme:

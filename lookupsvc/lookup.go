@@ -12,29 +12,36 @@ import (
 // answers: whatever goes wrong on the way is a reason code, a counter and a
 // log line, never an error.
 func (s *Service) LookupRoute(ctx context.Context, req *pb.LookupRouteRequest) (*pb.LookupRouteResponse, error) {
-	start := time.Now()
-	resp := s.answer(ctx, req, start)
-	elapsed := time.Since(start)
-	resp.LookupLatencyUs = elapsed.Microseconds()
-	s.metrics.lookupDone(req.GetModelId(), ranking.Reason(resp.GetReasonCode()), len(resp.GetReplicaScores()) > 0, elapsed)
+	resp, _ := s.route(ctx, req)
 	return resp, nil
 }
 
-// answer runs the lookup and turns a panic on the way into NO_HINT.
-func (s *Service) answer(ctx context.Context, req *pb.LookupRouteRequest, start time.Time) (resp *pb.LookupRouteResponse) {
+// route is LookupRoute, and reports false if the index may still read req.
+func (s *Service) route(ctx context.Context, req *pb.LookupRouteRequest) (*pb.LookupRouteResponse, bool) {
+	start := time.Now()
+	resp, done := s.answer(ctx, req, start)
+	resp.PackedChains = true
+	elapsed := time.Since(start)
+	resp.LookupLatencyUs = elapsed.Microseconds()
+	s.metrics.lookupDone(req.GetModelId(), ranking.Reason(resp.GetReasonCode()), len(resp.GetReplicaScores()) > 0, elapsed)
+	return resp, done
+}
+
+// answer runs the lookup and turns a panic on the way into NO_HINT. It reports
+// false if req is still in use.
+func (s *Service) answer(ctx context.Context, req *pb.LookupRouteRequest, start time.Time) (resp *pb.LookupRouteResponse, done bool) {
 	defer func() {
 		if v := recover(); v != nil {
 			s.panicked("LookupRoute", v)
 			s.metrics.lookupErrors.WithLabelValues(errPanic).Inc()
-			resp = hintless(ranking.ReasonNoHint)
+			resp, done = hintless(ranking.ReasonNoHint), false
 		}
 	}()
 	l := takeLookup()
-	resp, done := s.look(ctx, l, req, start)
-	if done {
+	if resp, done = s.look(ctx, l, req, start); done {
 		l.release()
 	}
-	return resp
+	return resp, done
 }
 
 // look follows the steps of LookupRoute in their order. It reports false if the
@@ -62,7 +69,7 @@ func (s *Service) look(ctx context.Context, l *lookup, req *pb.LookupRouteReques
 	if reason, stop := ranking.Gate(&l.in, p); stop {
 		return hintless(reason), true
 	}
-	if !equalArrays(req) && p.Affinity {
+	if p.Affinity && !chainAgrees(req) {
 		// The chain fields were ignored as the policy has it, but a request that
 		// contradicts itself is not to be papered over by an affinity hint.
 		without := *p

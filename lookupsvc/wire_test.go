@@ -17,10 +17,9 @@ import (
 func dial(t testing.TB, s *Service) pb.InferenceCacheClient {
 	t.Helper()
 	l := bufconn.Listen(1 << 20)
-	server := grpc.NewServer(
-		grpc.ChainUnaryInterceptor(s.UnaryRecovery()), grpc.ChainStreamInterceptor(s.StreamRecovery()),
-		grpc.MaxRecvMsgSize(MaxMessageBytes))
-	pb.RegisterInferenceCacheServer(server, s)
+	server := grpc.NewServer(append(ServerOptions(),
+		grpc.ChainUnaryInterceptor(s.UnaryRecovery()), grpc.ChainStreamInterceptor(s.StreamRecovery()))...)
+	Register(server, s)
 	served := make(chan struct{})
 	go func() {
 		defer close(served)

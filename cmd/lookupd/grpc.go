@@ -9,14 +9,12 @@ import (
 	"google.golang.org/grpc/keepalive"
 	"google.golang.org/grpc/reflection"
 
-	pb "inferencecache.io/lookuptier/gen/inferencecache/v1alpha1"
 	"inferencecache.io/lookuptier/lookupsvc"
 )
 
 // newGRPC makes the server with all of its services.
 func newGRPC(c *config, s *lookupsvc.Service, ready *readiness) *grpc.Server {
-	server := grpc.NewServer(
-		grpc.MaxRecvMsgSize(lookupsvc.MaxMessageBytes),
+	server := grpc.NewServer(append(lookupsvc.ServerOptions(),
 		grpc.MaxConcurrentStreams(4096),
 		grpc.ConnectionTimeout(20*time.Second),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
@@ -32,8 +30,8 @@ func newGRPC(c *config, s *lookupsvc.Service, ready *readiness) *grpc.Server {
 		}),
 		grpc.ChainUnaryInterceptor(s.UnaryRecovery()),
 		grpc.ChainStreamInterceptor(s.StreamRecovery()),
-	)
-	pb.RegisterInferenceCacheServer(server, s)
+	)...)
+	lookupsvc.Register(server, s)
 	healthpb.RegisterHealthServer(server, ready.health)
 	reflection.Register(server)
 	return server

@@ -87,7 +87,7 @@ func (m *Mirror) Settle(d *Delta, written bool, now time.Time) {
 	l := &m.ledger
 	if d.Retire {
 		if written {
-			m.forget()
+			m.forget(ranking.TierNone)
 		} else {
 			l.retire, l.urgent = true, true
 		}
@@ -109,19 +109,23 @@ func (m *Mirror) Settle(d *Delta, written bool, now time.Time) {
 	m.signal()
 }
 
-// Forget says that the index has nothing of this mirror: everything resident is to be
-// written again. No Delta may be under way.
+// Forget says that the index lost what it was told before: everything resident is to be
+// written again. A write without a reply may have come after the loss, so what it told stays
+// uncertain. A Delta under way is not touched: settled afterwards, it counts as told after the loss.
 func (m *Mirror) Forget() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.forget()
+	m.forget(unsure)
 	m.signal()
 }
 
-func (m *Mirror) forget() {
+// forget takes all holds for absent from the index, except those written as spared.
+func (m *Mirror) forget(spared ranking.Tier) {
 	l := &m.ledger
 	l.each(func(i uint32, h *hold) {
-		h.written = ranking.TierNone
+		if h.written != spared {
+			h.written = ranking.TierNone
+		}
 		if h.want() != ranking.TierNone {
 			l.enqueue(i, h)
 		}

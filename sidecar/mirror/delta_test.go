@@ -130,6 +130,23 @@ func TestWhatTheIndexLostIsWrittenAgain(t *testing.T) {
 	require.Empty(t, cmp.Diff(holds(m), ix.holds()))
 }
 
+func TestAWriteAfterTheLossIsNotForgotten(t *testing.T) {
+	m := New(Options{}, start)
+	ix := newIndex()
+	apply(m, stored(0, 1), stored(0, 2), stored(0, 3))
+	var d Delta
+	require.True(t, m.Collect(&d, 1))
+	ix.take(&d)
+	m.Settle(&d, false, start) // without a reply
+	require.True(t, m.Collect(&d, 1))
+	ix.take(&d)
+	m.Forget() // the reply tells that everything before it was lost
+	m.Settle(&d, true, start)
+	apply(m, removed("", 1, 2, 3))
+	ix.drain(t, m, start)
+	require.Empty(t, ix.holds())
+}
+
 func TestRefreshGoesRoundAndTakesWhatIsOld(t *testing.T) {
 	m := New(Options{}, start)
 	ix := newIndex()

@@ -71,11 +71,12 @@ func (w *Writer) write(ctx context.Context, now time.Time) (more bool, err error
 		w.fresh = false
 	}
 	w.mu.Unlock()
+	// In this order: if Redis lost what it had, it lost it before it took this write.
+	w.compare(receipt, int64(b.Calls()))
 	if collected {
 		w.count(&w.delta)
 		w.mirror.Settle(&w.delta, true, now)
 	}
-	w.compare(receipt, int64(b.Calls()))
 	w.back(now)
 	return true, nil
 }

@@ -16,9 +16,8 @@ import (
 type Request struct {
 	pb.LookupRouteRequest
 
-	received mem.Buffer // what the bytes fields are views of; nil = they are copies
+	received mem.Buffer // what the bytes fields are views of; nil = protobuf filled r
 	names    names
-	foreign  bool // filled by protobuf: nothing of it is used again
 }
 
 // largestKept bounds, in elements, the slices that stay with a Request in the pool.
@@ -27,17 +26,13 @@ const largestKept = 8192
 var requests = sync.Pool{New: func() any { return new(Request) }}
 
 // TakeRequest returns an empty Request.
-func TakeRequest() *Request {
-	r := requests.Get().(*Request)
-	r.foreign = true // until read says that it filled the fields itself
-	return r
-}
+func TakeRequest() *Request { return requests.Get().(*Request) }
 
 // read fills r, which is empty, from a message.
 func (r *Request) read(data mem.BufferSlice) error {
 	received := data.MaterializeToBuffer(mem.DefaultBufferPool())
 	if scan(received.ReadOnlyData(), &r.LookupRouteRequest, &r.names) {
-		r.received, r.foreign = received, false
+		r.received = received
 		return nil
 	}
 	defer received.Free()
@@ -47,16 +42,22 @@ func (r *Request) read(data mem.BufferSlice) error {
 // Release gives r and the received bytes back. A Request that something may still
 // read is left to the garbage collector instead.
 func (r *Request) Release() {
+	r.reset()
+	requests.Put(r)
+}
+
+// reset empties r and keeps the room in its slices, if they are scan's.
+func (r *Request) reset() {
 	m := &r.LookupRouteRequest
 	hashes, counts, ids := m.BlockHashes, m.BlockTokenCounts, m.TokenIds
 	m.Reset()
-	if r.received != nil {
-		r.received.Free()
-		r.received = nil
+	if r.received == nil {
+		return
 	}
-	if !r.foreign && cap(hashes) <= largestKept && cap(counts) <= largestKept && cap(ids) <= largestKept {
+	r.received.Free()
+	r.received = nil
+	if cap(hashes) <= largestKept && cap(counts) <= largestKept && cap(ids) <= largestKept {
 		clear(hashes) // a view would keep all of its buffer
 		m.BlockHashes, m.BlockTokenCounts, m.TokenIds = hashes[:0], counts[:0], ids[:0]
 	}
-	requests.Put(r)
 }

@@ -4,4 +4,5 @@
 //	rig          starts and breaks Redis
 //	pod          starts lookupd
 //	conformance  plays scenarios and compares replies
+//	reference    the slow, obvious tier to compare with
 package integration

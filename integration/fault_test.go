@@ -24,11 +24,12 @@ func mentions(err error, text string) error {
 
 var errUnmentioned = errors.New("not mentioned")
 
-// onStandalone is a pod on a Redis of its own that holds a chain of r1.
+// onStandalone is a pod on a Redis of its own that holds a chain of r1. Its sweeper
+// works all the time, so that no fault can escape it.
 func onStandalone(t *testing.T, opts ...rig.Option) (*rig.Server, *pod.Pod, [][]byte) {
 	t.Helper()
 	s := rig.Standalone(t, opts...)
-	p := pod.Start(t, "--redis", s.URL())
+	p := pod.Start(t, "--redis", s.URL(), "--sweep-interval", "100ms")
 	hashes := chain(1, 20)
 	require.NoError(t, report(t.Context(), p.Client, "tenant", "r1", hashes))
 	require.NoError(t, answers(t, p.Client, "tenant", hashes, "PREFIX_MATCH", "r1")())

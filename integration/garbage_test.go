@@ -2,7 +2,9 @@ package integration_test
 
 import (
 	"context"
+	"fmt"
 	"testing"
+	"time"
 
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
@@ -11,6 +13,7 @@ import (
 
 	pb "inferencecache.io/lookuptier/gen/inferencecache/v1alpha1"
 	"inferencecache.io/lookuptier/integration/conformance"
+	"inferencecache.io/lookuptier/integration/rig"
 	"inferencecache.io/lookuptier/ranking"
 	"inferencecache.io/lookuptier/store"
 )
@@ -67,6 +70,14 @@ func TestGarbageInRedisCostsHintsAndNothingElse(t *testing.T) {
 		"negative counts":           spoiled(k.Serving(), "-5"),
 		"spaces that are no number": spoiled(k.Spaces(), "x"),
 		"head that is no number":    spoiled(k.Head(), "not a number"),
+		"junk in the catalog": func(ctx context.Context) error {
+			for _, key := range []string{store.CatalogTenantsKey, store.CatalogPartitionsKey, store.CatalogTenantKey("tenant")} {
+				if err := c.ZAdd(ctx, key, redis.Z{Score: 1e18, Member: "\x00\x00\xff\xffjunk"}, redis.Z{Score: 1e18, Member: ""}).Err(); err != nil {
+					return err
+				}
+			}
+			return nil
+		},
 		"entries of another log": func(ctx context.Context) error {
 			return c.XAdd(ctx, &redis.XAddArgs{Stream: k.Log(), Values: map[string]any{"x": "y"}}).Err()
 		},
@@ -104,10 +115,18 @@ func TestGarbageInRedisCostsHintsAndNothingElse(t *testing.T) {
 			taken("clear", conformance.Publish(ctx, p.Client, &pb.CacheEvent{
 				Type: pb.CacheEvent_ALL_CLEARED, TenantId: "tenant", ModelId: model, ReplicaId: "r2",
 			}))
+			time.Sleep(250 * time.Millisecond) // lets a sweep or two meet it; nothing is asserted about when
 			require.True(t, p.Process().Running())
 
 			require.NoError(t, c.FlushAll(ctx).Err())
 			comesBack(t, p.Client, "tenant")
+			swept := p.Metric("inferencecache_sweep_pass_seconds_count")
+			rig.Eventually(t, settleLimit, "sweeps going on", func() error {
+				if n := p.Metric("inferencecache_sweep_pass_seconds_count"); n <= swept {
+					return fmt.Errorf("%v sweeps, as before", n)
+				}
+				return nil
+			})
 		})
 	}
 	require.NoError(t, c.FlushAll(t.Context()).Err())

@@ -17,11 +17,15 @@ const (
 	maxShards = 1024
 	// leastSweep keeps a typing error from scanning Redis without a pause.
 	leastSweep = 100 * time.Millisecond
+	// leastCache holds a few thousand blocks; less only costs.
+	leastCache = size(1 << 20)
+	// leastStaleness is somewhat more than the log is silent in peace.
+	leastStaleness = span(time.Second)
 )
 
 // check returns the first thing that makes no sense, and what to write instead.
 func (c *config) check() error {
-	for _, f := range []func() error{c.checkAddresses, c.checkIndex, c.checkLookups, c.checkKnobs} {
+	for _, f := range []func() error{c.checkAddresses, c.checkIndex, c.checkCache, c.checkLookups, c.checkKnobs} {
 		if err := f(); err != nil {
 			return err
 		}
@@ -76,6 +80,16 @@ func (c *config) checkIndex() error {
 	}
 	if c.Sweep >= c.KeyTTL {
 		return fmt.Errorf("--sweep-interval is %v and --key-ttl %v: sweep more often than keys expire", c.Sweep, c.KeyTTL)
+	}
+	return nil
+}
+
+func (c *config) checkCache() error {
+	if c.CacheBytes < leastCache {
+		return fmt.Errorf("--cache-bytes is %v: write at least %v, or --cache off to do without", c.CacheBytes, leastCache)
+	}
+	if c.MaxStaleness < leastStaleness {
+		return fmt.Errorf("--max-staleness is %v: write at least %v, or --cache off to ask Redis for everything", c.MaxStaleness, leastStaleness)
 	}
 	return nil
 }

@@ -4,7 +4,6 @@ import (
 	"errors"
 	"fmt"
 	"io"
-	"time"
 
 	"github.com/alecthomas/kong"
 )
@@ -20,6 +19,10 @@ type config struct {
 	Shards       int    `group:"index" default:"1" placeholder:"K" help:"How many partitions each model of a tenant has, 1 to 1024 (${default}); all components of a tier must agree."`
 	KeyTTL       span   `name:"key-ttl" group:"index" default:"24h" placeholder:"DURATION" help:"How long Redis keeps what is not reported again (${default}); longer than every policy's evictionTTL."`
 	Sweep        span   `name:"sweep-interval" group:"index" default:"1m" placeholder:"DURATION" help:"How often expired holds are dropped (${default})."`
+
+	Cache        string `group:"cache" default:"on" enum:"on,off" placeholder:"on|off" help:"Whether lookups are answered from the pod's own memory, kept right by Redis' change log (${default})."`
+	CacheBytes   size   `name:"cache-bytes" group:"cache" default:"256MiB" placeholder:"SIZE" help:"Memory for blocks (${default})."`
+	MaxStaleness span   `name:"max-staleness" group:"cache" default:"5s" placeholder:"DURATION" help:"How long answers may come from memory while Redis is away (${default})."`
 
 	LookupTimeout   span   `name:"lookup-timeout" group:"lookups" default:"100ms" placeholder:"DURATION" help:"Longest time a lookup may take; a caller's deadline or its policy may be tighter (${default})."`
 	PolicyDir       string `name:"policy-dir" group:"lookups" placeholder:"DIR" help:"Directory of CachePolicy files, followed while the pod runs. Empty = the default policy for every tenant."`
@@ -41,23 +44,6 @@ type config struct {
 
 // defaultEmbeddedBind is also how "not given" is recognised.
 const defaultEmbeddedBind = "127.0.0.1:0"
-
-// span is a duration that says how to write one.
-type span time.Duration
-
-func (s *span) UnmarshalText(text []byte) error {
-	d, err := time.ParseDuration(string(text))
-	if err != nil {
-		return fmt.Errorf("%q is no duration: write a number with its unit, such as 250ms, 30s or 5m", text)
-	}
-	if d < 0 {
-		return fmt.Errorf("%s is negative: write a duration of 0 or more, such as 250ms, 30s or 5m", text)
-	}
-	*s = span(d)
-	return nil
-}
-
-func (s span) String() string { return time.Duration(s).String() }
 
 // usageError is a command line that makes no sense.
 type usageError struct{ err error }
@@ -82,7 +68,8 @@ func parse(args []string, stdout, stderr io.Writer) (c *config, code int, done b
 		kong.DefaultEnvars("LOOKUPD"),
 		kong.Vars{"version": versionLine(), "embedded": defaultEmbeddedBind},
 		kong.ExplicitGroups([]kong.Group{
-			{Key: "listeners", Title: "Listeners"}, {Key: "index", Title: "Index"}, {Key: "lookups", Title: "Lookups"},
+			{Key: "listeners", Title: "Listeners"}, {Key: "index", Title: "Index"}, {Key: "cache", Title: "Cache"},
+			{Key: "lookups", Title: "Lookups"},
 			{Key: "ranking", Title: "Ranking"}, {Key: "process", Title: "Process"},
 		}),
 		kong.Writers(stdout, stderr),

@@ -81,6 +81,12 @@ func TestAFlagThatMakesNoSenseEndsWithOneLineThatSaysWhatToWrite(t *testing.T) {
 		"--sweep-interval=2h --key-ttl=1h":                                       "sweep more often",
 		"--shards=0":                                                             "write 1 to 1024",
 		"--shards=2000":                                                          "write 1 to 1024",
+		"--cache=maybe":                                                          `must be one of "on","off"`,
+		"--cache-bytes=lots":                                                     "such as 64MiB",
+		"--cache-bytes=-1MiB":                                                    "such as 64MiB",
+		"--cache-bytes=9999999999GiB":                                            "such as 64MiB",
+		"--cache-bytes=1KiB":                                                     "--cache off",
+		"--max-staleness=0s":                                                     "--cache off",
 		"--pressure-weight=-1":                                                   "0 or more",
 		"--pressure-weight=NaN":                                                  "0 or more",
 		"--slo-tight-bias=+Inf":                                                  "0 or more",
@@ -135,7 +141,7 @@ func TestHelpAndVersionEndWell(t *testing.T) {
 	for _, flag := range []string{
 		"--grpc-bind-address", "--http-bind-address", "--engine-block-size", "--log-format", "--log-level", "--redis",
 		"--embedded-redis-bind-address", "--policy-dir", "--lookup-timeout", "--key-ttl", "--sweep-interval", "--shards",
-		"--pressure-weight", "--slo-tight-ttft-ms", "--slo-tight-bias", "--tenant-hot-min-hit-rate", "--tenant-hot-max-age",
+		"--cache", "--cache-bytes", "--max-staleness", "--pressure-weight", "--slo-tight-ttft-ms", "--slo-tight-bias", "--tenant-hot-min-hit-rate", "--tenant-hot-max-age",
 		"--drain", "--shutdown-delay", "--grpc-max-connection-age", "--version", "LOOKUPD_LOOKUP_TIMEOUT",
 	} {
 		require.Contains(t, out.String(), flag)
@@ -145,4 +151,13 @@ func TestHelpAndVersionEndWell(t *testing.T) {
 	out.Reset()
 	require.Equal(t, exitOK, run([]string{"--version"}, &out, &errs))
 	require.Contains(t, out.String(), "lookupd dev (go")
+}
+
+func TestSizesHaveUnits(t *testing.T) {
+	for text, bytes := range map[string]int64{"256MiB": 256 << 20, "2GiB": 2 << 30, "1048576": 1 << 20, "4096KiB": 4 << 20, "1048577B": 1<<20 + 1} {
+		require.Equal(t, size(bytes), parsed(t, "--cache-bytes="+text).CacheBytes)
+	}
+	require.Equal(t, "256MiB", size(256<<20).String())
+	require.Equal(t, "1048577B", size(1<<20+1).String())
+	require.Equal(t, "0", size(0).String())
 }

@@ -26,6 +26,7 @@ type pod struct {
 	readiness *readiness
 	policies  policySource
 	backend   *backend
+	cached    *store.Cached // nil with --cache off
 	grpc      *grpc.Server
 	http      *http.Server
 	// broken gets the first error that the pod cannot live with.
@@ -106,6 +107,12 @@ func (p *pod) wire(registry *prometheus.Registry) (*lookupsvc.Service, *prober, 
 		return nil, nil, nil, err
 	}
 	g := &gate{index: index}
+	if c.Cache == "on" {
+		if p.cached, err = remember(c, index, registry); err != nil {
+			return nil, nil, nil, err
+		}
+		g.index = p.cached
+	}
 	service, err := lookupsvc.New(lookupsvc.Options{
 		Index: g, Policy: p.policies.For, Knobs: c.knobs(),
 		BlockSize: c.EngineBlockSize, LookupTimeout: time.Duration(c.LookupTimeout),
@@ -115,6 +122,21 @@ func (p *pod) wire(registry *prometheus.Registry) (*lookupsvc.Service, *prober, 
 		return nil, nil, nil, err
 	}
 	return service, &prober{store: index, readiness: p.readiness, gate: g, metrics: p.metrics, log: log}, sweeper, nil
+}
+
+// remember puts the pod's memory in front of the store.
+func remember(c *config, index *store.Store, registry *prometheus.Registry) (*store.Cached, error) {
+	cached, err := store.NewCached(index, store.CachedOptions{
+		Bytes: int64(c.CacheBytes), MaxStaleness: time.Duration(c.MaxStaleness),
+	})
+	if err != nil {
+		return nil, err
+	}
+	if err := registry.Register(cached); err != nil {
+		cached.Close()
+		return nil, err
+	}
+	return cached, nil
 }
 
 func (c *config) knobs() ranking.Knobs {

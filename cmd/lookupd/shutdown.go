@@ -14,7 +14,8 @@ const httpGrace = 2 * time.Second
 //  1. not ready, so that load balancers send callers elsewhere; health says so first;
 //  2. --shutdown-delay, in which the pod takes calls as before;
 //  3. gRPC takes no new calls and ends those under way within --drain, then cuts them;
-//  4. the workers end: the sweeper after its current script, the prober, the policies;
+//  4. the workers end: the sweeper after its current script, the prober, the cache's
+//     follower of the log, the policies;
 //  5. HTTP ends: until here the metrics could be read;
 //  6. Redis' client, and last the embedded store.
 //
@@ -30,6 +31,9 @@ func (p *pod) shutdown(again <-chan os.Signal) {
 		}
 		p.stop()
 		p.workers.Wait()
+		if p.cached != nil {
+			p.cached.Close()
+		}
 		p.policies.close()
 		if p.http != nil {
 			ctx, cancel := context.WithTimeout(context.Background(), httpGrace)

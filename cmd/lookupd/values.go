@@ -1,0 +1,59 @@
+package main
+
+import (
+	"fmt"
+	"math"
+	"strconv"
+	"strings"
+	"time"
+)
+
+// span is a duration that says how to write one.
+type span time.Duration
+
+func (s *span) UnmarshalText(text []byte) error {
+	d, err := time.ParseDuration(string(text))
+	if err != nil {
+		return fmt.Errorf("%q is no duration: write a number with its unit, such as 250ms, 30s or 5m", text)
+	}
+	if d < 0 {
+		return fmt.Errorf("%s is negative: write a duration of 0 or more, such as 250ms, 30s or 5m", text)
+	}
+	*s = span(d)
+	return nil
+}
+
+func (s span) String() string { return time.Duration(s).String() }
+
+// size is a number of bytes that may be written with a unit.
+type size int64
+
+var units = []struct {
+	name  string
+	bytes int64
+}{{"GiB", 1 << 30}, {"MiB", 1 << 20}, {"KiB", 1 << 10}, {"B", 1}, {"", 1}}
+
+func (s *size) UnmarshalText(text []byte) error {
+	for _, u := range units {
+		number, ok := strings.CutSuffix(string(text), u.name)
+		if !ok {
+			continue
+		}
+		n, err := strconv.ParseInt(strings.TrimSpace(number), 10, 64)
+		if err != nil || n < 0 || n > math.MaxInt64/u.bytes {
+			break
+		}
+		*s = size(n * u.bytes)
+		return nil
+	}
+	return fmt.Errorf("%q is no size: write a whole number with its unit, such as 64MiB or 2GiB", text)
+}
+
+func (s size) String() string {
+	for _, u := range units {
+		if int64(s) >= u.bytes && int64(s)%u.bytes == 0 {
+			return strconv.FormatInt(int64(s)/u.bytes, 10) + u.name
+		}
+	}
+	return strconv.FormatInt(int64(s), 10)
+}

@@ -18,12 +18,12 @@ func marshalReply(m *pb.LookupRouteResponse) (mem.BufferSlice, bool) {
 		!utf8.ValidString(m.GetReasonCode()) || !utf8.ValidString(m.GetAdapterId()) {
 		return nil, false
 	}
-	size := len(m.GetReasonCode()) + len(m.GetAdapterId()) + mostOfReply
+	size := mostOfReply + len(m.GetReasonCode()) + len(m.GetAdapterId())
 	for _, s := range m.GetReplicaScores() {
 		if s == nil || len(s.ProtoReflect().GetUnknown()) > 0 || !utf8.ValidString(s.GetReplicaId()) {
 			return nil, false
 		}
-		size += len(s.GetReplicaId()) + mostOfScore
+		size += 1 + protowire.SizeBytes(sizeOfScore(s))
 	}
 	if mem.IsBelowBufferPoolingThreshold(size) {
 		return mem.BufferSlice{mem.SliceBuffer(appendReply(make([]byte, 0, size), m))}, true
@@ -34,12 +34,9 @@ func marshalReply(m *pb.LookupRouteResponse) (mem.BufferSlice, bool) {
 	return mem.BufferSlice{mem.NewBuffer(buf, pool)}, true
 }
 
-// Most bytes that a message takes besides the bytes of its strings: a tag is 1
-// byte (2 for field 1001), a length at most 5, a varint at most 10, a float 4.
-const (
-	mostOfScore = (1 + 5) + (1 + 5) + (1 + 4) + (1 + 10) + (1 + 4) + (1 + 10)
-	mostOfReply = (1 + 5) + (1 + 10) + (1 + 5) + (2 + 1)
-)
+// mostOfReply is what a reply takes at most besides its replicas and the bytes of its
+// strings: a tag is 1 byte (2 for field 1001), a length at most 5, a varint at most 10.
+const mostOfReply = (1 + 5) + (1 + 10) + (1 + 5) + (2 + 1)
 
 func appendReply(b []byte, m *pb.LookupRouteResponse) []byte {
 	for _, s := range m.GetReplicaScores() {

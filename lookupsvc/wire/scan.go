@@ -67,32 +67,30 @@ func scan(data []byte, m *pb.LookupRouteRequest, names *names) bool {
 }
 
 // scanHashes appends the block hashes that follow one another from i on, and
-// returns where they end, or -1. Short hashes are what requests consist of.
+// returns where they end, or -1. They are what requests consist of, and mostly
+// short and of one length.
 func scanHashes(data []byte, i int, m *pb.LookupRouteRequest) int {
 	hashes := m.BlockHashes
-	if len(hashes) == 0 && i+1 < len(data) {
-		// As many as there is room for, if all are as long as the first.
-		hashes = slices.Grow(hashes, min((len(data)-i)/(int(data[i+1])+2)+1, maxForesight))
-	}
-	for i+1 < len(data) && data[i] == tagBlockHash {
-		from, size := i+2, int(data[i+1])
-		if size >= 0x80 {
-			var long uint64
-			if long, from = varint(data, i+1); from < 0 || long > uint64(len(data)-from) {
-				return -1
-			}
-			size = int(long)
-		}
-		i = from + size
-		if i > len(data) {
+	for i < len(data) && data[i] == tagBlockHash {
+		size, from := varint(data, i+1)
+		if from < 0 || size > uint64(len(data)-from) {
 			return -1
 		}
-		hashes = append(hashes, data[from:i:i])
+		if len(hashes) == 0 {
+			// Room for as many as follow, if all are as long as the first.
+			hashes = slices.Grow(hashes, min((len(data)-i)/(from-i+int(size)), maxForesight))
+		}
+		if from != i+2 { // the length takes more than a byte
+			i = from + int(size)
+			hashes = append(hashes, data[from:i:i])
+			continue
+		}
+		head, whole := data[i+1], 2+int(size)
+		for ; whole <= len(data)-i && data[i] == tagBlockHash && data[i+1] == head; i += whole {
+			hashes = append(hashes, data[i+2:i+whole:i+whole])
+		}
 	}
 	m.BlockHashes = hashes
-	if i < len(data) && data[i] == tagBlockHash {
-		return -1 // a tag and nothing after it
-	}
 	return i
 }
 

@@ -142,6 +142,7 @@ type node struct {
 	client  *redis.Client
 	cluster bool
 	wake    chan struct{}
+	out     bool // out of reach, and the log says so
 
 	mu      sync.Mutex
 	members []*followed

@@ -67,7 +67,10 @@ func (n *node) run() {
 			}
 			continue
 		}
-		retry = retryMin
+		if retry = retryMin; n.out {
+			n.out = false
+			n.c.log.Info("the change log is followed again", "partitions", len(members))
+		}
 		now := n.c.elapsed()
 		for _, p := range heard {
 			p.heard.Store(now)
@@ -91,7 +94,10 @@ func (n *node) rest(ctx context.Context, began time.Time, members int) {
 // away takes note of an error of the node as a whole. Memory is good for a while yet.
 func (n *node) away(members []*followed, err error) {
 	n.c.count.lost.Inc()
-	n.c.log.Warn("the change log is out of reach; lookups make do with what is remembered", "members", len(members), "error", err)
+	if !n.out {
+		n.out = true
+		n.c.log.Warn("the change log is out of reach: lookups make do with what is remembered, and soon with nothing", "partitions", len(members), "error", err)
+	}
 	now := n.c.elapsed()
 	for _, p := range members {
 		if p.heard.Load() == 0 || !p.recent(now) || n.moved(p) {

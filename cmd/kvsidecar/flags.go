@@ -28,14 +28,14 @@ type config struct {
 	TenantID   string `name:"tenant-id" group:"identity" placeholder:"ID" help:"The tenant that it serves. Required."`
 	HashScheme string `name:"hash-scheme" group:"identity" placeholder:"NAME" help:"The scheme that lookups name for content fingerprints, such as vllm. Required."`
 
-	EngineEndpoint       []string         `name:"engine-endpoint" group:"engine" default:"tcp://127.0.0.1:5557" placeholder:"ENDPOINT" help:"Where the engine publishes events (${default}); one for each data-parallel rank, separated by commas."`
-	EngineReplayEndpoint []string         `name:"engine-replay-endpoint" group:"engine" placeholder:"ENDPOINT" help:"Where it replays them, one for each engine endpoint. Empty = nowhere: then a gap costs what was known before it."`
-	DataParallelSize     int              `name:"data-parallel-size" group:"engine" default:"1" placeholder:"N" help:"Follow N ranks on consecutive ports from the engine endpoint's on (${default})."`
-	Topic                string           `group:"engine" placeholder:"TOPIC" help:"Take only events whose topic begins so. Empty = all."`
-	LoraAdapterNames     map[int64]string `name:"lora-adapter-names" group:"engine" mapsep:"," placeholder:"ID=NAME" help:"Names of adapters by lora_id, for engines that send none: 1=french,2=sql."`
-	MediumTiers          map[string]tier  `name:"medium-tiers" group:"engine" mapsep:"," placeholder:"MEDIUM=TIER" help:"How far media lie from the GPU: EXTERNAL=T3. GPU is T1, REMOTE T3, any other T2."`
-	IgnoreBlockRemoved   bool             `name:"ignore-block-removed" group:"engine" help:"An offload tier that announces nothing keeps evicted blocks: a removal makes a block T2, until --ttl after."`
-	MaxBlocks            int              `name:"max-blocks" group:"engine" default:"8388608" placeholder:"N" help:"Blocks to mirror at most, about 90 bytes each (${default})."`
+	EngineEndpoint       []string          `name:"engine-endpoint" group:"engine" default:"tcp://127.0.0.1:5557" placeholder:"ENDPOINT" help:"Where the engine publishes events (${default}); one for each data-parallel rank, separated by commas."`
+	EngineReplayEndpoint []string          `name:"engine-replay-endpoint" group:"engine" placeholder:"ENDPOINT" help:"Where it replays them, one for each engine endpoint. Empty = nowhere: then a gap costs what was known before it."`
+	DataParallelSize     int               `name:"data-parallel-size" group:"engine" default:"1" placeholder:"N" help:"Follow N ranks on consecutive ports from the engine endpoint's on (${default})."`
+	Topic                string            `group:"engine" placeholder:"TOPIC" help:"Take only events whose topic begins so. Empty = all."`
+	LoraAdapterNames     map[int64]string  `name:"lora-adapter-names" group:"engine" mapsep:"," placeholder:"ID=NAME" help:"Names of adapters by lora_id, for engines that send none: 1=french,2=sql."`
+	MediumTiers          map[string]string `name:"medium-tiers" group:"engine" mapsep:"," placeholder:"MEDIUM=TIER" help:"How far media lie from the GPU: EXTERNAL=T3. GPU is T1, REMOTE T3, any other T2."`
+	IgnoreBlockRemoved   bool              `name:"ignore-block-removed" group:"engine" help:"An offload tier that announces nothing keeps evicted blocks: a removal makes a block T2, until --ttl after."`
+	MaxBlocks            int               `name:"max-blocks" group:"engine" default:"8388608" placeholder:"N" help:"Blocks to mirror at most, about 90 bytes each (${default})."`
 
 	EngineMetricsURL      string  `name:"engine-metrics-url" group:"stats" default:"http://127.0.0.1:8000/metrics" placeholder:"URL" help:"The engine's metrics (${default}). Empty = no stats."`
 	EngineModelName       string  `name:"engine-model-name" group:"stats" placeholder:"NAME" help:"The label model_name of the series to read, if the engine has several models. Empty = --model-id or the only one."`
@@ -77,17 +77,10 @@ func (s *span) UnmarshalText(text []byte) error {
 	return nil
 }
 
-// tier is T1, T2 or T3.
-type tier ranking.Tier
+var tiers = map[string]ranking.Tier{"T1": ranking.TierT1, "T2": ranking.TierT2, "T3": ranking.TierT3}
 
-func (t *tier) UnmarshalText(text []byte) error {
-	n, ok := strings.CutPrefix(strings.ToUpper(string(text)), "T")
-	if v, err := strconv.Atoi(n); ok && err == nil && v >= 1 && v <= 3 {
-		*t = tier(v)
-		return nil
-	}
-	return fmt.Errorf("%q is no tier: write T1, T2 or T3", text)
-}
+// tierOf reads a tier; TierNone is none.
+func tierOf(name string) ranking.Tier { return tiers[strings.ToUpper(name)] }
 
 // parse reads and checks the command line. If done is true the process ends with code.
 func parse(args []string, stdout, stderr io.Writer) (c *config, code int, done bool) {
@@ -168,6 +161,11 @@ func (c *config) check() error {
 	if !(c.MaxConcurrencyCeiling > 0) || !(c.PressureWaiting >= 0) || !(c.PressureCache >= 0) || c.EngineCacheSizeBytes < 0 {
 		return fmt.Errorf("--max-concurrency-ceiling must be more than 0, the weights of pressure and --engine-cache-size-bytes 0 or more")
 	}
+	for medium, name := range c.MediumTiers {
+		if tierOf(name) == ranking.TierNone {
+			return fmt.Errorf("--medium-tiers %s=%s: write T1, T2 or T3", medium, name)
+		}
+	}
 	return c.spread()
 }
 
@@ -208,8 +206,8 @@ func (c *config) spread() error {
 // sidecar is what the flags mean.
 func (c *config) sidecar(log *slog.Logger) sidecar.Config {
 	media := map[string]ranking.Tier{}
-	for name, t := range c.MediumTiers {
-		media[name] = ranking.Tier(t)
+	for medium, name := range c.MediumTiers {
+		media[medium] = tierOf(name)
 	}
 	refresh, lease := time.Duration(c.Refresh), time.Duration(c.Lease)
 	if refresh == 0 {

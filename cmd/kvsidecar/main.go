@@ -15,6 +15,8 @@ import (
 	"syscall"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"inferencecache.io/lookuptier/sidecar"
 	"inferencecache.io/lookuptier/store"
 )
@@ -35,7 +37,15 @@ const startLimit = 3 * time.Second
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
 	defer stop()
+	redis.SetLogger(poolLog{}) // what it says of every failed dial, the sidecar says once
 	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+}
+
+// poolLog takes the Redis client's own lines for those who debug.
+type poolLog struct{}
+
+func (poolLog) Printf(ctx context.Context, format string, args ...any) {
+	slog.DebugContext(ctx, fmt.Sprintf(format, args...))
 }
 
 // run is main without the process: it returns the exit code.
@@ -58,12 +68,12 @@ func serve(ctx context.Context, c *config, log *slog.Logger) error {
 	if err != nil {
 		return &usageError{err}
 	}
-	if err := agree(ctx, index, log); err != nil {
-		return err
-	}
 	side, err := sidecar.New(index, c.sidecar(log))
 	if err != nil {
 		return &usageError{err}
+	}
+	if err := agree(ctx, index, log); err != nil {
+		return err
 	}
 	listener, err := net.Listen("tcp", c.HTTPBindAddress)
 	if err != nil {

@@ -18,29 +18,32 @@ import (
 // deployment is one way to run the tier.
 type deployment struct {
 	backend string // embedded, standalone or cluster
+	cache   string // --cache
 	shards  int
 	pods    int      // with two, one takes the writes and the other answers
 	files   []string // of scenarios
 }
 
 func (d deployment) String() string {
-	return fmt.Sprintf("%s/K=%d/%d pods", d.backend, d.shards, d.pods)
+	return fmt.Sprintf("%s/cache %s/K=%d/%d pods", d.backend, d.cache, d.shards, d.pods)
 }
 
-// deployments has every combination on a real Redis. The embedded store is the
-// slow one (an interpreter of Lua in Go, under the race detector), and what
-// shards do there is the same code: it plays the worlds once.
+// deployments has every combination. The embedded store is slow (an interpreter of
+// Lua in Go, under the race detector), and what shards and a second pod do is the
+// same code on every backend: there it plays the rules, and the worlds once per cache.
 func deployments() []deployment {
 	all := []string{"cold-start", "rules", "worlds"}
-	out := []deployment{
-		{"embedded", 1, 1, all},
-		{"embedded", 1, 2, all[:2]},
-		{"embedded", 4, 1, all[:2]},
-	}
-	for _, backend := range []string{"standalone", "cluster"} {
-		for _, shards := range []int{1, 4} {
-			for _, pods := range []int{1, 2} {
-				out = append(out, deployment{backend, shards, pods, all})
+	var out []deployment
+	for _, backend := range []string{"embedded", "standalone", "cluster"} {
+		for _, cache := range []string{"on", "off"} {
+			for _, shards := range []int{1, 4} {
+				for _, pods := range []int{1, 2} {
+					files := all
+					if backend == "embedded" && shards*pods > 1 {
+						files = all[:2]
+					}
+					out = append(out, deployment{backend, cache, shards, pods, files})
+				}
 			}
 		}
 	}
@@ -88,6 +91,7 @@ func (d deployment) start(t *testing.T, scenarios []conformance.Scenario) confor
 	require.NoError(t, os.WriteFile(filepath.Join(policies, "policies.yaml"), conformance.PolicyFile(scenarios), 0o600))
 	flags := []string{
 		"--policy-dir", policies,
+		"--cache", d.cache,
 		"--shards", strconv.Itoa(d.shards),
 		// The scenarios are about answers; a busy machine must not turn one into TIMEOUT.
 		"--lookup-timeout", "30s",

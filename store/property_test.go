@@ -92,6 +92,13 @@ func agree(t *rapid.T, w *world, shards int) {
 			}
 			model.Sweep(sweepTTL.Milliseconds())
 		},
+		"sweeper at work": func(t *rapid.T) { // reports then look for their own records only
+			list, err := w.Partitions(ctx)
+			require.NoError(t, err)
+			for _, p := range list {
+				require.NoError(t, w.rdb.HSet(ctx, p.Keys().Head(), "s", w.now()).Err())
+			}
+		},
 		"": func(t *rapid.T) {
 			s := anyScope.Draw(t, "asked scope")
 			for shard := range shards {

@@ -116,7 +116,7 @@ func TestNoPasswordReachesAnErrorOrALog(t *testing.T) {
 	for _, url := range []string{
 		"redis://u:" + secret + "@h", "redis://:" + secret + "@h1,h2/9", "u:" + secret + "@h",
 		"redis://u:a@" + secret + "@h", "redis://u:a/" + secret + "@h", "redis://u:a?" + secret + "@h",
-		"redis://u:a#" + secret + "@h", "redis://u:" + secret, "redis://u:%zz" + secret + "@h:1",
+		"redis://u:a#" + secret + "@h", "redis://u:" + secret, "redis://u:a," + secret, "redis://u:a/" + secret, "redis://u:a?" + secret + "&" + secret, "redis://u:%zz" + secret + "@h:1",
 		"redis://h1,u:" + secret + "@h2", "redis://h?master_name=m&sentinel_password=" + secret,
 		"redis://h?sentinel_password=a@" + secret, "redis://h?sentinel%5Fpassword=" + secret,
 		"redis://h?SENTINEL_PASSWORD=" + secret, "redis://h?password=" + secret, "unix://u:" + secret + "@rel",
@@ -136,11 +136,14 @@ func TestRedactionHoldsForAnyPassword(t *testing.T) {
 		secret := rapid.StringMatching(`[a-z]{3}[a-z@:/?#,%& ]{0,6}QQQQ[a-z@:/?#,%& ]{0,6}`).Draw(t, "secret")
 		tail := rapid.SampledFrom([]string{"@h", "@h:1,h2", "@/sock", "", "@h?cluster=true"}).Draw(t, "tail")
 		url := rapid.SampledFrom([]string{"redis://u:", "rediss://:", "unix://u:", "u:"}).Draw(t, "head") + secret + tail
+		if tail == "" && strings.Contains(secret, "@") {
+			return // what follows the '@' is a host by all that anybody can tell
+		}
 		_, err := store.ParseURL(url)
 		if err != nil && strings.Contains(err.Error(), "QQQQ") {
 			t.Fatalf("%q: error quotes the password: %v", url, err)
 		}
-		if tail != "" && strings.Contains(store.Redacted(url), "QQQQ") {
+		if strings.Contains(store.Redacted(url), "QQQQ") {
 			t.Fatalf("%q: redacted to %q", url, store.Redacted(url))
 		}
 	})

@@ -58,7 +58,7 @@ func ParseURL(raw string) (*Endpoint, error) {
 }
 
 func parseURL(raw string) (*Endpoint, error) {
-	scheme, rest, ok := strings.Cut(raw, "://")
+	scheme, rest, ok := cutScheme(raw)
 	if !ok {
 		return nil, fmt.Errorf("no scheme: write redis://host:port, rediss://host:port or unix:///path")
 	}
@@ -210,7 +210,7 @@ func queryOf(query string) (map[string]string, error) {
 	v := make(map[string]string, len(parsed))
 	for name, values := range parsed {
 		if len(values) > 1 {
-			return nil, fmt.Errorf("parameter %s is given twice: write it once", name)
+			return nil, fmt.Errorf("a parameter is given twice: write each once")
 		}
 		v[name] = values[0]
 	}

@@ -7,11 +7,9 @@ const hidden = "xxxxx"
 // Redacted is a Redis URL without its secrets, for logs and errors. It also
 // takes what ParseURL refuses, and hides whatever might be a password there.
 func Redacted(raw string) string {
-	scheme, rest, ok := strings.Cut(raw, "://")
+	scheme, rest, ok := cutScheme(raw)
 	if ok {
 		scheme += "://"
-	} else {
-		scheme, rest = "", raw
 	}
 	at := strings.LastIndexByte(rest, '@')
 	if stop := strings.IndexAny(rest, "/?#"); stop >= 0 && at > stop {
@@ -33,7 +31,11 @@ func Redacted(raw string) string {
 	}
 	rest, query, hasQuery := strings.Cut(rest, "?")
 	hosts, path, hasPath := strings.Cut(rest, "/")
-	out := scheme + user + redactHosts(hosts)
+	hosts, sound := redactHosts(hosts)
+	out := scheme + user + hosts
+	if !sound {
+		return out
+	}
 	if hasPath {
 		out += "/" + path
 	}
@@ -43,9 +45,19 @@ func Redacted(raw string) string {
 	return out + fragment
 }
 
-// redactHosts hides a port that is no number: it may be a password whose
-// "@host" was forgotten.
-func redactHosts(hosts string) string {
+// cutScheme splits off what stands before "://", if that can be a scheme: otherwise
+// it may be part of a password, and all of raw is the rest.
+func cutScheme(raw string) (scheme, rest string, ok bool) {
+	scheme, rest, ok = strings.Cut(raw, "://")
+	if !ok || strings.Trim(scheme, "abcdefghijklmnopqrstuvwxyz+") != "" {
+		return "", raw, false
+	}
+	return scheme, rest, true
+}
+
+// redactHosts hides a port that is no number, and what follows: it may be a password
+// whose "@host" was forgotten. Then it is not sound.
+func redactHosts(hosts string) (shown string, sound bool) {
 	list := strings.Split(hosts, ",")
 	for i, host := range list {
 		if strings.HasPrefix(host, "[") {
@@ -54,9 +66,10 @@ func redactHosts(hosts string) string {
 		name, port, ok := strings.Cut(host, ":")
 		if ok && strings.Trim(port, "0123456789") != "" {
 			list[i] = name + ":" + hidden
+			return strings.Join(list[:i+1], ","), false
 		}
 	}
-	return strings.Join(list, ",")
+	return hosts, true
 }
 
 func redactQuery(query string) string {

@@ -26,30 +26,36 @@ func TestARedisKilledInTheMiddleOfSweepsComesBackWithTrueCounts(t *testing.T) {
 	before := u.look(here)
 	require.Len(t, before.Counts, 2)
 
-	ctx, cancel := context.WithCancel(u.ctx)
-	var sweeps sync.WaitGroup
-	for range 3 {
-		sweeps.Go(func() {
-			w, err := store.NewSweeper(u.Store, store.SweeperOptions{Interval: 100 * time.Millisecond, Slice: 10})
-			if err != nil {
-				t.Error(err)
-				return
-			}
-			w.Run(ctx)
-		})
-	}
+	stop := startSweepers(t, u, 3)
 	// Somewhere in the middle: some have gone, and not all.
 	require.Eventually(t, func() bool { return u.look(here).Dead < before.Dead }, 30*time.Second, time.Millisecond)
 	s.Kill()
+	stop()
 	s.Restart()
 	require.Eventually(t, func() bool { return u.rdb.Ping(u.ctx).Err() == nil }, 30*time.Second, 10*time.Millisecond)
 	u.countsAreTrue(here)
+
+	stop = startSweepers(t, u, 2)
 	require.Eventually(t, func() bool { c := u.look(here); return c.Dead == 0 && len(c.Counts) == 1 }, 60*time.Second, 20*time.Millisecond,
-		"the sweepers go on with it")
-	cancel()
-	sweeps.Wait()
+		"other sweepers go on with it once the lock has run out")
+	stop()
 	u.countsAreTrue(here)
 	u.catalogIsTrue(here)
+}
+
+// startSweepers runs n sweepers until the returned function is called.
+func startSweepers(t *testing.T, u *upkeep, n int) (stop func()) {
+	ctx, cancel := context.WithCancel(u.ctx)
+	var running sync.WaitGroup
+	for range n {
+		w, err := store.NewSweeper(u.Store, store.SweeperOptions{Interval: 100 * time.Millisecond, Slice: 10})
+		require.NoError(t, err)
+		running.Go(func() { w.Run(ctx) })
+	}
+	return func() {
+		cancel()
+		running.Wait()
+	}
 }
 
 func TestASweeperWithoutRedisWaitsAndGoesOn(t *testing.T) {

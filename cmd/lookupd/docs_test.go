@@ -76,6 +76,28 @@ func TestTheMetricsPageHasEveryMetricAndNoOther(t *testing.T) {
 	}
 }
 
+func TestTheMetricsPageHasEveryReason(t *testing.T) {
+	registry := prometheus.NewRegistry()
+	_, err := lookupsvc.New(lookupsvc.Options{Index: rankingtest.New(func() int64 { return 1 }), Metrics: registry})
+	require.NoError(t, err)
+	page, err := os.ReadFile("../../docs/metrics.md")
+	require.NoError(t, err)
+	families, err := registry.Gather()
+	require.NoError(t, err)
+	checked := 0
+	for _, f := range families {
+		for _, m := range f.GetMetric() {
+			for _, l := range m.GetLabel() {
+				if l.GetName() == "reason" {
+					require.True(t, strings.Contains(string(page), "`"+l.GetValue()+"`"), l.GetValue())
+					checked++
+				}
+			}
+		}
+	}
+	require.Greater(t, checked, 10)
+}
+
 func TestTheConfigurationPageHasEveryFlagWithItsDefault(t *testing.T) {
 	page, err := os.ReadFile("../../docs/configuration.md")
 	require.NoError(t, err)

@@ -162,12 +162,12 @@ func (m *Mirror) Reset() {
 	m.signal()
 }
 
-// RetireFirst asks to retire the replica's number before anything is written: whatever the
-// index has of it is of another process, and nobody knows which of it holds.
+// RetireFirst asks to retire the replica's number and then to write everything resident again:
+// nobody knows what the index has of it.
 func (m *Mirror) RetireFirst() {
 	m.mu.Lock()
 	defer m.mu.Unlock()
-	m.ledger.retire = true
+	m.ledger.retire, m.ledger.urgent = true, !m.ledger.paused
 	m.signal()
 }
 

@@ -71,7 +71,6 @@ func (w *Writer) write(ctx context.Context, now time.Time) (more bool, err error
 		w.fresh = false
 	}
 	w.mu.Unlock()
-	// In this order: if Redis lost what it had, it lost it before it took this write.
 	w.compare(receipt, int64(b.Calls()))
 	if collected {
 		w.count(&w.delta)
@@ -169,10 +168,8 @@ func (w *Writer) compare(r store.Receipt, calls int64) {
 		w.log.Warn("Redis lost what it was told: writing everything again",
 			"number", r.Number, "wasNumber", w.number, "writes", before, "wereWrites", w.writes)
 		w.agreed = false // the layout may be gone too
-		w.mirror.Forget()
-		if r.Number != w.number {
-			w.anew()
-		}
+		// An old dump has blocks that were removed since: nobody can name them any more.
+		w.mirror.RetireFirst()
 	case before > w.writes+w.unanswered:
 		w.counts.Foreign.Add(before - w.writes - w.unanswered)
 		if !w.warned {

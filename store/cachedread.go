@@ -164,7 +164,7 @@ func (c *Cached) read(ctx context.Context, p Partition, sp ranking.Space, hashes
 		}
 	}
 	defer r.End()
-	w := &chaincache.Walked{Space: sp, Key: SpaceSuffix(sp), Hashes: hashes, From: from, Pos: pos, Head: newRosterHead(v.Head)}
+	w := &chaincache.Walked{Space: sp, Key: SpaceSuffix(sp), Hashes: hashes, From: from, Pos: pos, Head: f.headFor(v.Head)}
 	if len(hashes) > 0 {
 		w.Holds = c.decoded(p, v, ask)
 	}

@@ -232,6 +232,14 @@ func (e *LogEntry) change(id string, head *Head) (*chaincache.Change, error) {
 	return ch, nil
 }
 
+// headFor is h as the memory takes it; what it has already keeps its rosters.
+func (f *followed) headFor(h *Head) chaincache.Head {
+	if has := f.memory.Head(); has != nil && headOf(has).ID == h.ID {
+		return has
+	}
+	return newRosterHead(h)
+}
+
 // headOf is the parsed head that the memory has; nil if it must be read.
 func headOf(h chaincache.Head) *Head {
 	if r, ok := h.(*rosterHead); ok {

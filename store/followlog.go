@@ -261,6 +261,9 @@ func (p *followed) apply(m *redis.XMessage) error {
 	if err != nil {
 		return err
 	}
+	if next := headOf(ch.Head); next != nil {
+		p.c.heads.put(p.keys.base, next) // so that the next walk need not bring it
+	}
 	return p.memory.Apply(ch)
 }
 

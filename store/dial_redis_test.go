@@ -112,9 +112,9 @@ func TestDialReachesARealServerInEveryWay(t *testing.T) {
 		c, err := dial(t, store.DialOptions{URL: s.URL()})
 		require.NoError(t, err)
 		s.Failover()
-		require.Eventually(t, func() bool {
+		eventually(t, func() bool {
 			return c.Set(context.Background(), "after", "failover", time.Minute).Err() == nil
-		}, 60*time.Second, 100*time.Millisecond)
+		})
 	})
 }
 
@@ -138,7 +138,7 @@ func TestAnUnreachableServerIsRefusedAtOnceAndWithinTheDeadline(t *testing.T) {
 	defer cancel2()
 	require.ErrorIs(t, c2.Ping(short).Err(), context.DeadlineExceeded, "a lookup's budget reaches the socket")
 	p.Resume()
-	require.Eventually(t, func() bool { return c2.Ping(context.Background()).Err() == nil }, 30*time.Second, 10*time.Millisecond)
+	eventually(t, func() bool { return c2.Ping(context.Background()).Err() == nil })
 }
 
 func TestARenewedClientCertificateNeedsNoRestart(t *testing.T) {

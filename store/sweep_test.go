@@ -447,10 +447,10 @@ func deadSweeper(t *testing.T, u *upkeep) {
 	require.NoError(t, w.Tick(u.ctx))
 	require.Len(t, u.countsAreTrue(here).Counts, 1, "somebody else is at it")
 	require.Equal(t, "somebody", u.rdb.Get(u.ctx, lock).Val())
-	require.Eventually(t, func() bool {
+	eventually(t, func() bool {
 		require.NoError(t, w.Tick(u.ctx))
 		return len(u.look(here).Counts) == 0
-	}, 30*time.Second, 50*time.Millisecond)
+	})
 	require.Zero(t, u.rdb.Exists(u.ctx, lock).Val(), "the lock is given back")
 }
 
@@ -471,17 +471,17 @@ func runningSweeper(t *testing.T, u *upkeep) {
 	other := ranking.Scope{Tenant: "other", Model: "llama"}
 	u.holds(here, "a", "v", 0, hashes(0, 5))
 	u.holds(other, "a", "v", 0, hashes(0, 7))
-	require.Eventually(t, func() bool {
+	eventually(t, func() bool {
 		u.obs.mu.Lock()
 		defer u.obs.mu.Unlock()
 		return u.obs.entries["llama"] == 12
-	}, 30*time.Second, 20*time.Millisecond)
-	require.Eventually(t, func() bool { return len(u.look(here).Counts) == 0 }, 30*time.Second, 20*time.Millisecond)
-	require.Eventually(t, func() bool {
+	})
+	eventually(t, func() bool { return len(u.look(here).Counts) == 0 })
+	eventually(t, func() bool {
 		u.obs.mu.Lock()
 		defer u.obs.mu.Unlock()
 		return u.obs.entries["llama"] == 7 && u.obs.behind == 0
-	}, 30*time.Second, 20*time.Millisecond)
+	})
 	require.Len(t, u.look(other).Counts, 1)
 	cancel()
 	<-done

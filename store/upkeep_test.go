@@ -2,6 +2,7 @@ package store_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -127,6 +128,18 @@ func newUpkeep(t *testing.T, url string, o store.Options) *upkeep {
 	u.Store, err = store.Open(u.ctx, o)
 	require.NoError(t, err)
 	return u
+}
+
+// eventually waits for what only time brings. The condition runs on the test's own
+// goroutine, so it may use require.
+func eventually(t *testing.T, holds func() bool) {
+	t.Helper()
+	rig.Eventually(t, 2*time.Minute, "the condition", func() error {
+		if !holds() {
+			return errors.New("does not hold")
+		}
+		return nil
+	})
 }
 
 var here = ranking.Scope{Tenant: "acme", Model: "llama"}

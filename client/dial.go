@@ -98,7 +98,7 @@ func Dial(target string, o Options) (*Client, error) {
 		grpc.WithIdleTimeout(0), // the first lookup after a quiet night must not have to connect
 	}
 	if o.Token != nil {
-		dial = append(dial, grpc.WithPerRPCCredentials(bearer{token: o.Token, inClear: o.TokenInClear}))
+		dial = append(dial, o.bearer()...)
 	}
 	conn, err := grpc.NewClient(target, append(dial, o.GRPC...)...)
 	if err != nil {
@@ -144,7 +144,20 @@ func (c *Client) State(ctx context.Context, tenant, model string) (*pb.GetCacheS
 	return c.rpc.GetCacheState(ctx, &pb.GetCacheStateRequest{TenantId: tenant, ModelId: model})
 }
 
-// bearer attaches a token to each call.
+// bearer attaches the token call by call and not to the connection: the watch of a
+// pod's health needs none, and must not fail with it.
+func (o *Options) bearer() []grpc.DialOption {
+	creds := grpc.PerRPCCredentials(bearer{token: o.Token, inClear: o.TokenInClear})
+	return []grpc.DialOption{
+		grpc.WithChainUnaryInterceptor(func(ctx context.Context, method string, req, reply any, cc *grpc.ClientConn, call grpc.UnaryInvoker, opts ...grpc.CallOption) error {
+			return call(ctx, method, req, reply, cc, append(opts, creds)...)
+		}),
+		grpc.WithChainStreamInterceptor(func(ctx context.Context, desc *grpc.StreamDesc, cc *grpc.ClientConn, method string, open grpc.Streamer, opts ...grpc.CallOption) (grpc.ClientStream, error) {
+			return open(ctx, desc, cc, method, append(opts, creds)...)
+		}),
+	}
+}
+
 type bearer struct {
 	token   func(context.Context) (string, error)
 	inClear bool

@@ -250,3 +250,17 @@ func (s *Sidecar) Replicas() []string {
 	sort.Strings(names)
 	return names
 }
+
+// Settled tells whether at least so many batches were applied and Redis has taken all that came of them.
+func (s *Sidecar) Settled(batches uint64) bool {
+	applied := int64(0)
+	for _, f := range s.feeds {
+		applied += f.follow.Counts().Batches.Load()
+	}
+	for _, r := range s.all() {
+		if !r.writer.Settled() {
+			return false
+		}
+	}
+	return applied >= int64(batches)
+}

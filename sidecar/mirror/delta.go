@@ -36,7 +36,7 @@ func (m *Mirror) Collect(d *Delta, limit int) bool {
 		return false
 	}
 	if l.retire {
-		l.retire, l.urgent, d.Retire = false, false, true
+		l.retire, l.urgent, d.Retire, l.underWay = false, false, true, true
 		return true
 	}
 	for l.head < len(l.queue) && len(d.Changes) < limit {
@@ -60,7 +60,8 @@ func (m *Mirror) Collect(d *Delta, limit int) bool {
 			l.queue = nil // a burst's queue is not kept for good
 		}
 	}
-	return len(d.Changes) > 0
+	l.underWay = len(d.Changes) > 0
+	return l.underWay
 }
 
 // Pause keeps changes back until Resume, so that a replay of what was applied before shows
@@ -85,6 +86,7 @@ func (m *Mirror) Settle(d *Delta, written bool, now time.Time) {
 	m.mu.Lock()
 	defer m.mu.Unlock()
 	l := &m.ledger
+	l.underWay = false
 	if d.Retire {
 		if written {
 			m.forget(ranking.TierNone)

@@ -62,6 +62,8 @@ type ledger struct {
 	retire bool
 	// paused: changes wait for the end of a replay, unless urgent.
 	paused, urgent bool
+	// underWay: a Delta was collected and not settled yet.
+	underWay bool
 }
 
 func (l *ledger) init() {
@@ -157,7 +159,7 @@ func (h *hold) inUse() bool { return h.refs > 0 || h.written != ranking.TierNone
 // pending is how many holds wait to be written.
 func (l *ledger) pending() int {
 	n := len(l.queue) - l.head
-	if l.retire {
+	if l.retire || l.underWay {
 		n++
 	}
 	return n

@@ -256,6 +256,9 @@ func (w *Writer) back(now time.Time) {
 	}
 }
 
+// Settled tells whether Redis has taken all that the mirror wants it to know.
+func (w *Writer) Settled() bool { return w.mirror.State().Pending == 0 }
+
 // Retire takes the replica out of the index, for good: Run must have ended.
 func (w *Writer) Retire(ctx context.Context) error {
 	w.counts.Retired.Add(1)

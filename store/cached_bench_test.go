@@ -2,7 +2,12 @@ package store_test
 
 import (
 	"fmt"
+	"runtime"
+	"slices"
+	"sync"
+	"sync/atomic"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -40,4 +45,62 @@ func BenchmarkMatch(b *testing.B) {
 			})
 		}
 	}
+}
+
+// BenchmarkVisibility: how long after a report through one pod returned another pod's
+// lookup sees it, while further reports keep the log busy.
+func BenchmarkVisibility(b *testing.B) {
+	url := urlOf(rig.Standalone(b).Addr())
+	here, there := newPod(b, url, 1, store.CachedOptions{}), newPod(b, url, 1, store.CachedOptions{})
+	require.NoError(b, there.Report(ctx, report("a", vllm, 0, "b0")))
+	here.warm(query(vllm, "b0"))
+
+	var stop atomic.Bool
+	var busy sync.WaitGroup
+	var reports atomic.Int64
+	const rate, writers = 5000, 8
+	for w := range writers {
+		busy.Go(func() {
+			var chain []string
+			for i := range 16 {
+				chain = append(chain, fmt.Sprintf("%d/%d", w, i))
+			}
+			tick := time.NewTicker(time.Second * writers / rate)
+			defer tick.Stop()
+			for !stop.Load() {
+				<-tick.C
+				if err := there.Store.Report(ctx, report(fmt.Sprint("writer-", w), vllm, 0, chain...)); err != nil {
+					return
+				}
+				reports.Add(1)
+			}
+		})
+	}
+	var took []time.Duration
+	began := time.Now()
+	for b.Loop() {
+		chain := fmt.Sprint("probe ", len(took))
+		q := query(vllm, chain)
+		if got, _ := here.runs(q); len(got) != 0 { // remembered as absent
+			b.Fatal("seen too early")
+		}
+		if err := there.Store.Report(ctx, report("a", vllm, 0, chain)); err != nil {
+			b.Fatal(err)
+		}
+		written := time.Now()
+		for {
+			if got, _ := here.runs(q); len(got) == 1 {
+				break
+			}
+			runtime.Gosched()
+		}
+		took = append(took, time.Since(written))
+	}
+	elapsed := time.Since(began).Seconds()
+	stop.Store(true)
+	busy.Wait()
+	slices.Sort(took)
+	b.ReportMetric(float64(took[len(took)/2].Microseconds())/1000, "p50-ms")
+	b.ReportMetric(float64(took[len(took)*99/100].Microseconds())/1000, "p99-ms")
+	b.ReportMetric(float64(reports.Load())/elapsed, "reports/s")
 }

@@ -4,6 +4,7 @@ import (
 	"encoding/binary"
 	"fmt"
 	"math/rand/v2"
+	"sync"
 	"sync/atomic"
 	"testing"
 
@@ -93,9 +94,11 @@ func BenchmarkHotLookup(b *testing.B) {
 		b.Run(s.name+"/tree", func(b *testing.B) {
 			var a Answer
 			b.ReportAllocs()
+			done := cpuTime(b)
 			for b.Loop() {
 				p.Lookup(q, &a)
 			}
+			done()
 			if !a.Complete || len(a.Runs) != s.holders || a.Runs[0].Blocks != s.blocks {
 				b.Fatalf("%+v", a)
 			}
@@ -104,11 +107,13 @@ func BenchmarkHotLookup(b *testing.B) {
 			f, roster := flatTable{p: p}, benchRoster(s.replicas)
 			sp := p.findSpace(benchSpace)
 			b.ReportAllocs()
+			done := cpuTime(b)
 			for b.Loop() {
 				if len(f.lookup(sp, roster, q.Hashes, q.Tokens, 0)) != s.holders {
 					b.Fatal("wrong")
 				}
 			}
+			done()
 		})
 		b.Run(s.name+"/obvious", func(b *testing.B) {
 			var x obviousIndex
@@ -116,11 +121,13 @@ func BenchmarkHotLookup(b *testing.B) {
 				x.report(benchSpace, fmt.Sprintf("engine-%03d", n), int64(1000+n), q.Hashes)
 			}
 			b.ReportAllocs()
+			done := cpuTime(b)
 			for b.Loop() {
 				if len(x.lookup(benchSpace, q.Hashes, q.Tokens, 0)) != s.holders {
 					b.Fatal("wrong")
 				}
 			}
+			done()
 		})
 	}
 }
@@ -137,58 +144,81 @@ func BenchmarkColdMemoryLookup(b *testing.B) {
 	order := rand.New(rand.NewPCG(1, 2)).Perm(chains)
 	b.Run("tree", func(b *testing.B) {
 		var a Answer
+		done := cpuTime(b)
 		for i := 0; b.Loop(); i++ {
 			p.Lookup(queries[order[i%chains]], &a)
 		}
+		done()
 	})
 	b.Run("flat", func(b *testing.B) {
 		f, roster := flatTable{p: p}, benchRoster(s.replicas)
 		sp := p.findSpace(benchSpace)
+		done := cpuTime(b)
 		for i := 0; b.Loop(); i++ {
 			q := queries[order[i%chains]]
 			f.lookup(sp, roster, q.Hashes, q.Tokens, 0)
 		}
+		done()
 	})
 }
 
-// BenchmarkParallelLookup: all cores on one chain, idle log or 5,000 reports/s' worth of writes.
+// BenchmarkParallelLookup: all cores on one chain, with a quiet log and with one that
+// never pauses; as it is, and behind an RWMutex instead of the sequence number.
 func BenchmarkParallelLookup(b *testing.B) {
-	s := shapes[0]
 	for _, writes := range []bool{false, true} {
-		b.Run(fmt.Sprintf("writes=%v", writes), func(b *testing.B) {
-			p := s.filled(b, 8)
-			var stop atomic.Bool
-			done := make(chan int)
-			if writes {
-				go func() {
-					n := 0
-					for at := (Position{}); !stop.Load(); n++ {
-						hashes, _ := chainOf(uint64(n%8), s.blocks, s.width)
-						ch := report(uint32(1+n%8), int64(2000+n), hashes)
-						ch.Prev, ch.Pos = at, Position{MS: at.MS + 1}
-						at = ch.Pos
-						if p.Apply(ch) != nil {
-							panic("apply")
-						}
-					}
-					done <- n
-				}()
-			}
-			q := s.query(0)
-			b.ResetTimer()
-			b.RunParallel(func(pb *testing.PB) {
-				var a Answer
-				for pb.Next() {
-					p.Lookup(q, &a)
-				}
+		for _, locked := range []bool{false, true} {
+			b.Run(fmt.Sprintf("writes=%v/rwmutex=%v", writes, locked), func(b *testing.B) {
+				parallelLookup(b, writes, locked)
 			})
-			if writes {
-				stop.Store(true)
-				n := <-done
-				b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "reports/s")
-				b.ReportMetric(float64(p.c.retries.Load())/float64(b.N), "retries/op")
+		}
+	}
+}
+
+func parallelLookup(b *testing.B, writes, locked bool) {
+	s := shapes[0]
+	p := s.filled(b, 8)
+	var mu sync.RWMutex
+	var stop atomic.Bool
+	done := make(chan int)
+	go func() {
+		n := 0
+		for at := (Position{}); writes && !stop.Load(); n++ {
+			hashes, _ := chainOf(uint64(n%8), s.blocks, s.width)
+			ch := report(uint32(1+n%8), int64(2000+n), hashes)
+			ch.Prev, ch.Pos = at, Position{MS: at.MS + 1}
+			at = ch.Pos
+			if locked {
+				mu.Lock()
 			}
-		})
+			if p.Apply(ch) != nil {
+				panic("apply")
+			}
+			if locked {
+				mu.Unlock()
+			}
+		}
+		done <- n
+	}()
+	q := s.query(0)
+	b.ResetTimer()
+	measured := cpuTime(b)
+	b.RunParallel(func(pb *testing.PB) {
+		var a Answer
+		for pb.Next() {
+			if locked {
+				mu.RLock()
+			}
+			p.Lookup(q, &a)
+			if locked {
+				mu.RUnlock()
+			}
+		}
+	})
+	measured()
+	stop.Store(true)
+	if n := <-done; writes {
+		b.ReportMetric(float64(n)/b.Elapsed().Seconds(), "reports/s")
+		b.ReportMetric(float64(p.c.retries.Load())/float64(b.N), "retries/op")
 	}
 }
 
@@ -209,6 +239,7 @@ func BenchmarkApply(b *testing.B) {
 			q := s.query(0)
 			b.ReportAllocs()
 			at := Position{}
+			done := cpuTime(b)
 			for i := 0; b.Loop(); i++ {
 				ch := report(uint32(1+i%s.holders), int64(2000+i), q.Hashes)
 				ch.Prev, ch.Pos = at, Position{MS: at.MS + 1}
@@ -217,17 +248,20 @@ func BenchmarkApply(b *testing.B) {
 					b.Fatal(err)
 				}
 			}
+			done()
 		})
 		b.Run(s.name+"/lookup-after", func(b *testing.B) {
 			p := s.filled(b, 1)
 			q := s.query(0)
 			var a Answer
+			done := cpuTime(b)
 			for b.Loop() {
 				p.c.mu.Lock()
 				p.findBlock(p.findSpace(benchSpace), q.Hashes[0]).dirty()
 				p.c.mu.Unlock()
 				p.Lookup(q, &a)
 			}
+			done()
 		})
 	}
 }
@@ -245,6 +279,7 @@ func BenchmarkFill(b *testing.B) {
 		walks[i] = s.walked(hashes)
 	}
 	b.ReportAllocs()
+	done := cpuTime(b)
 	for i := 0; b.Loop(); i++ {
 		w := walks[i%len(walks)]
 		// Another chain each time: change all first bytes.
@@ -255,5 +290,6 @@ func BenchmarkFill(b *testing.B) {
 			b.Fatal(err)
 		}
 	}
+	done()
 	b.ReportMetric(float64(c.bytes.Load())/float64(c.blocks.Load()), "B/block")
 }

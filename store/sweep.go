@@ -81,6 +81,8 @@ const (
 	// logAge is for how long a log entry can be of use: a follower that is behind by
 	// more reads the partition anew. It keeps idle partitions from holding full logs.
 	logAge = 5 * time.Minute
+	// settleLimit bounds how long a pass that is through may take to file what is left.
+	settleLimit = 2 * time.Second
 )
 
 // errSweepLost: the lock ran out during the pass and somebody else has it.
@@ -137,6 +139,9 @@ func (s *Store) sweep(ctx context.Context, p Partition, how sweepHow) (r SweepRe
 		return r, fmt.Errorf("sweep %v: end: %w", p, err)
 	}
 	r.lastMS = begun.NowMS
+	// A sweeper that is told to stop here would leave an emptied partition in the catalog.
+	ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), settleLimit)
+	defer cancel()
 	return r, s.settle(ctx, p)
 }
 

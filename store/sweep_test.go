@@ -486,6 +486,7 @@ func runningSweeper(t *testing.T, u *upkeep) {
 	cancel()
 	<-done
 	require.EqualValues(t, 5, u.obs.of("acme/expired"))
+	u.sweep(here, ttl)
 	u.catalogIsTrue(here)
 	u.catalogIsTrue(other)
 }

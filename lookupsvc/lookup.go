@@ -19,17 +19,18 @@ func (s *Service) LookupRoute(ctx context.Context, req *pb.LookupRouteRequest) (
 // route is LookupRoute, and reports false if the index may still read req.
 func (s *Service) route(ctx context.Context, req *pb.LookupRouteRequest) (*pb.LookupRouteResponse, bool) {
 	start := time.Now()
-	resp, done := s.answer(ctx, req, start)
+	trace := s.trace(ctx, req)
+	resp, done := s.answer(ctx, req, start, trace)
 	resp.PackedChains = true
 	elapsed := time.Since(start)
 	resp.LookupLatencyUs = elapsed.Microseconds()
-	s.metrics.lookupDone(req.GetModelId(), ranking.Reason(resp.GetReasonCode()), len(resp.GetReplicaScores()) > 0, elapsed)
+	s.metrics.lookupDone(req.GetModelId(), ranking.Reason(resp.GetReasonCode()), len(resp.GetReplicaScores()) > 0, elapsed, traced(trace, resp))
 	return resp, done
 }
 
 // answer runs the lookup and turns a panic on the way into NO_HINT. It reports
 // false if req is still in use.
-func (s *Service) answer(ctx context.Context, req *pb.LookupRouteRequest, start time.Time) (resp *pb.LookupRouteResponse, done bool) {
+func (s *Service) answer(ctx context.Context, req *pb.LookupRouteRequest, start time.Time, trace LookupTrace) (resp *pb.LookupRouteResponse, done bool) {
 	defer func() {
 		if v := recover(); v != nil {
 			s.panicked("LookupRoute", v)
@@ -38,7 +39,7 @@ func (s *Service) answer(ctx context.Context, req *pb.LookupRouteRequest, start 
 		}
 	}()
 	l := takeLookup()
-	if resp, done = s.look(ctx, l, req, start); done {
+	if resp, done = s.look(ctx, l, req, start, trace); done {
 		l.release()
 	}
 	return resp, done
@@ -46,7 +47,7 @@ func (s *Service) answer(ctx context.Context, req *pb.LookupRouteRequest, start 
 
 // look follows the steps of LookupRoute in their order. It reports false if the
 // index still works on l, which then must not be used again.
-func (s *Service) look(ctx context.Context, l *lookup, req *pb.LookupRouteRequest, start time.Time) (*pb.LookupRouteResponse, bool) {
+func (s *Service) look(ctx context.Context, l *lookup, req *pb.LookupRouteRequest, start time.Time, trace LookupTrace) (*pb.LookupRouteResponse, bool) {
 	tenant := req.GetTenantId()
 	if tenant == ReservedTenant {
 		s.reject(req, flawReservedTenant)
@@ -62,6 +63,9 @@ func (s *Service) look(ctx context.Context, l *lookup, req *pb.LookupRouteReques
 	}
 	from, f := l.resolve(req, p, s.blockSize)
 	s.metrics.inputs[from].Inc()
+	if trace != nil {
+		trace.Input(start, time.Now(), sourceNames[from], string(f))
+	}
 	if f != flawNone {
 		s.reject(req, f)
 		return hintless(ranking.ReasonNoHint), true
@@ -92,6 +96,9 @@ func (s *Service) look(ctx context.Context, l *lookup, req *pb.LookupRouteReques
 		case askedAnswered:
 		}
 		s.metrics.evidence(&l.ev)
+		if trace != nil {
+			trace.Found(&l.ev)
+		}
 		s.metrics.stageIndex.Observe(time.Since(resolved).Seconds())
 	}
 
@@ -103,7 +110,11 @@ func (s *Service) look(ctx context.Context, l *lookup, req *pb.LookupRouteReques
 	}
 	resp := reply(reason, l.candidates)
 	resp.AdapterId = req.GetAdapterId()
-	s.metrics.stageRanking.Observe(time.Since(found).Seconds())
+	ranked := time.Now()
+	s.metrics.stageRanking.Observe(ranked.Sub(found).Seconds())
+	if trace != nil {
+		trace.Ranked(found, ranked, len(l.ev.Serving))
+	}
 	return resp, true
 }
 

@@ -42,8 +42,8 @@ func TestModelsBeyondTheLimitShareOneLabel(t *testing.T) {
 func TestNamesThatAreNoLabelsDoNotBreakTheMetrics(t *testing.T) {
 	r := newRig(t)
 	for _, model := range []string{"\xff\xfe", strings.Repeat("n", 513), strings.Repeat("n", 512), "a\"b\nc", ""} {
-		r.metrics.lookupDone(model, ranking.ReasonNoHint, false, time.Millisecond)
-		r.metrics.lookupDone(model, "A_NEW_CODE", true, time.Millisecond)
+		r.metrics.lookupDone(model, ranking.ReasonNoHint, false, time.Millisecond, "")
+		r.metrics.lookupDone(model, "A_NEW_CODE", true, time.Millisecond, "")
 	}
 	require.Equal(t, 10, r.value("inferencecache_lookup_route_calls_total", nil))
 	require.Equal(t, 2, r.value("inferencecache_lookup_route_calls_total", prometheus.Labels{"model": "other"}))
@@ -51,7 +51,7 @@ func TestNamesThatAreNoLabelsDoNotBreakTheMetrics(t *testing.T) {
 
 func TestLatencyBucketsAreTheContracts(t *testing.T) {
 	r := newRig(t)
-	r.metrics.lookupDone("m", ranking.ReasonNoHint, false, time.Millisecond)
+	r.metrics.lookupDone("m", ranking.ReasonNoHint, false, time.Millisecond, "")
 	families, err := r.registry.Gather()
 	require.NoError(t, err)
 	var bounds []float64

@@ -103,10 +103,14 @@ func (m *modelSeries) admit(model string) *oneModel {
 	return one
 }
 
-// lookupDone counts one LookupRoute call.
-func (m *metrics) lookupDone(model string, reason ranking.Reason, hint bool, took time.Duration) {
+// lookupDone counts one LookupRoute call; trace names the trace that shows it, "" = none.
+func (m *metrics) lookupDone(model string, reason ranking.Reason, hint bool, took time.Duration, trace string) {
 	one := m.models.of(model)
-	one.latency.Observe(took.Seconds())
+	if exemplars, ok := one.latency.(prometheus.ExemplarObserver); ok && trace != "" {
+		exemplars.ObserveWithExemplar(took.Seconds(), prometheus.Labels{"trace_id": trace})
+	} else {
+		one.latency.Observe(took.Seconds())
+	}
 	if c := one.calls[reason]; c != nil && hint == namesReplica(reason) {
 		c.Inc()
 		return

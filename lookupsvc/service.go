@@ -39,6 +39,8 @@ type Options struct {
 	LookupTimeout time.Duration
 	// Metrics gets the service's metrics; nil = they are kept and not exported.
 	Metrics prometheus.Registerer
+	// Tracer hears of the lookups that are traced; nil = nobody does.
+	Tracer Tracer
 	// Models bounds the distinct values of the model label; 0 = DefaultModels.
 	Models int
 	// Log gets one line for each kind of trouble, a few at first and then one a
@@ -58,6 +60,7 @@ type Service struct {
 	timeout   time.Duration
 	metrics   *metrics
 	sampler   *sampler
+	tracer    Tracer
 	// left counts calls of the index that lookups have given up on.
 	left atomic.Int64
 }
@@ -93,6 +96,7 @@ func New(o Options) (*Service, error) {
 		blockSize: o.BlockSize,
 		timeout:   o.LookupTimeout,
 		sampler:   newSampler(o.Log),
+		tracer:    o.Tracer,
 	}
 	m, err := newMetrics(o.Metrics, o.Models, &s.left)
 	if err != nil {

@@ -43,6 +43,8 @@ type Options struct {
 	Heads int
 	// Observer hears of what the Store went on without; nil = nobody listens.
 	Observer Observer
+	// Tracer hears of walks; nil = nobody does.
+	Tracer Tracer
 	// Logger gets what an operator should know; nil = slog.Default().
 	Logger *slog.Logger
 }
@@ -57,6 +59,14 @@ type Observer interface {
 	ShardFailed(shard int, err error)
 }
 
+// Tracer hears of what lookups read in Redis. It is called on the lookup path.
+type Tracer interface {
+	// Walk begins one walk of at most asked blocks (0: only the head is read) for the
+	// call that ctx belongs to. done, if it is not nil, is told how many leading
+	// blocks somebody held.
+	Walk(ctx context.Context, shard, asked int) (done func(held int, err error))
+}
+
 // Store reads and writes the index. It is safe for concurrent use.
 type Store struct {
 	rdb     redis.UniversalClient
@@ -65,6 +75,7 @@ type Store struct {
 	logLen  int64
 	heads   *headCache
 	observe Observer
+	tracer  Tracer
 	log     *slog.Logger
 	touched *touches
 }
@@ -109,6 +120,7 @@ func New(o Options) (*Store, error) {
 		keyTTL:  o.KeyTTL,
 		logLen:  o.LogLength,
 		observe: o.Observer,
+		tracer:  o.Tracer,
 		log:     o.Logger,
 	}
 	if s.keyTTL == 0 {

@@ -24,6 +24,17 @@ type View struct {
 // Read returns one atomic view of a partition: its head, and the records of a
 // space's blocks up to the first that nobody holds. With no hashes it reads the head alone.
 func (s *Store) Read(ctx context.Context, p Partition, sp ranking.Space, hashes [][]byte) (View, error) {
+	if s.tracer != nil {
+		if done := s.tracer.Walk(ctx, p.Shard, len(hashes)); done != nil {
+			v, err := s.walk(ctx, p, sp, hashes)
+			done(len(v.Records), err)
+			return v, err
+		}
+	}
+	return s.walk(ctx, p, sp, hashes)
+}
+
+func (s *Store) walk(ctx context.Context, p Partition, sp ranking.Space, hashes [][]byte) (View, error) {
 	k := p.Keys()
 	known := s.heads.get(k.base)
 	id := ""

@@ -64,7 +64,7 @@ func newSimulator(t testing.TB, rng *rand.Rand, o publisher.Options) *simulator 
 func (s *simulator) listen() {
 	require.Eventually(s.t, func() bool {
 		var err error
-		s.pub, err = publisher.Listen(s.opts)
+		s.pub, err = publisher.Listen(s.t.Context(), s.opts)
 		return err == nil
 	}, patience, 10*time.Millisecond)
 	s.opts.Endpoint, s.opts.Replay = s.pub.Endpoints()

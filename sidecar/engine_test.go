@@ -10,6 +10,7 @@ import (
 	"os"
 	"os/exec"
 	"slices"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -68,7 +69,7 @@ type engine struct {
 
 func startEngine(t testing.TB, bind, replay string, keep int, form string) *engine {
 	t.Helper()
-	e := &engine{t: t, cmd: exec.Command(python(t), "testdata/engine.py", bind, replay, fmt.Sprint(keep), form)}
+	e := &engine{t: t, cmd: exec.Command(python(t), "testdata/engine.py", bind, replay, strconv.Itoa(keep), form)}
 	e.cmd.Stderr = os.Stderr
 	in, err := e.cmd.StdinPipe()
 	require.NoError(t, err)

@@ -35,8 +35,9 @@ type config struct {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	os.Exit(run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr))
+	code := run(ctx, os.Args[1:], os.Stdin, os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
 }
 
 // run is main without the process: 0 = all was published, 1 = it was not, 2 = the command line was at fault.
@@ -75,7 +76,7 @@ func publish(ctx context.Context, c *config, stdin io.Reader, stdout io.Writer) 
 		defer func() { _ = f.Close() }()
 		in = f
 	}
-	p, err := publisher.Listen(publisher.Options{Endpoint: c.Bind, Replay: c.ReplayBind, Topic: c.Topic,
+	p, err := publisher.Listen(ctx, publisher.Options{Endpoint: c.Bind, Replay: c.ReplayBind, Topic: c.Topic,
 		Buffer: c.Buffer, HighWater: c.HighWater, TopicInReplay: !c.OldReplay})
 	if err != nil {
 		return err
@@ -92,7 +93,7 @@ func publish(ctx context.Context, c *config, stdin io.Reader, stdout io.Writer) 
 		return err
 	}
 	if err := until(ctx, p.Drained); err != nil {
-		return fmt.Errorf("stopped before the subscribers had everything")
+		return errors.New("stopped before the subscribers had everything")
 	}
 	stay := make(<-chan time.Time)
 	if c.Stay > 0 {

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"errors"
 	"fmt"
 	"io"
 	"log/slog"
@@ -159,7 +160,7 @@ func (c *config) check() error {
 	}
 	// Written so that NaN fails too.
 	if !(c.MaxConcurrencyCeiling > 0) || !(c.PressureWaiting >= 0) || !(c.PressureCache >= 0) || c.EngineCacheSizeBytes < 0 {
-		return fmt.Errorf("--max-concurrency-ceiling must be more than 0, the weights of pressure and --engine-cache-size-bytes 0 or more")
+		return errors.New("--max-concurrency-ceiling must be more than 0, the weights of pressure and --engine-cache-size-bytes 0 or more")
 	}
 	for medium, name := range c.MediumTiers {
 		if tierOf(name) == ranking.TierNone {

@@ -36,9 +36,10 @@ const startLimit = 3 * time.Second
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
 	redis.SetLogger(poolLog{}) // what it says of every failed dial, the sidecar says once
-	os.Exit(run(ctx, os.Args[1:], os.Stdout, os.Stderr))
+	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
+	stop()
+	os.Exit(code)
 }
 
 // poolLog takes the Redis client's own lines for those who debug.
@@ -75,7 +76,7 @@ func serve(ctx context.Context, c *config, log *slog.Logger) error {
 	if err := agree(ctx, index, log); err != nil {
 		return err
 	}
-	listener, err := net.Listen("tcp", c.HTTPBindAddress)
+	listener, err := new(net.ListenConfig).Listen(ctx, "tcp", c.HTTPBindAddress)
 	if err != nil {
 		return fmt.Errorf("--http-bind-address: %w", err)
 	}

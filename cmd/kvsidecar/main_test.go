@@ -115,7 +115,7 @@ func get(url string) (int, string) {
 
 func TestARunFromTheFirstEventToSIGTERM(t *testing.T) {
 	redis := rig.Standalone(t)
-	engine, err := publisher.Listen(publisher.Options{Endpoint: "tcp://127.0.0.1:0", Replay: "tcp://127.0.0.1:0"})
+	engine, err := publisher.Listen(t.Context(), publisher.Options{Endpoint: "tcp://127.0.0.1:0", Replay: "tcp://127.0.0.1:0"})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = engine.Close() })
 	metrics := httptest.NewServer(http.HandlerFunc(func(w http.ResponseWriter, _ *http.Request) {

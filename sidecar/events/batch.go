@@ -10,11 +10,11 @@ type Hash struct {
 type Kind uint8
 
 const (
-	// Stored: the blocks of Hashes are now held.
+	// Stored means: the blocks of Hashes are now held.
 	Stored Kind = iota + 1
-	// Removed: the blocks of Hashes have left Medium.
+	// Removed means: the blocks of Hashes have left Medium.
 	Removed
-	// Cleared: the cache is empty.
+	// Cleared means: the cache is empty.
 	Cleared
 )
 

@@ -267,7 +267,7 @@ func (c *cursor) skip(depth int) error {
 		return err
 	}
 	c.pos++
-	fixed := -1
+	var fixed int
 	switch b {
 	case 0xcc, 0xd0:
 		fixed = 1

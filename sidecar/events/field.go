@@ -39,28 +39,26 @@ func fieldNamed(fields []field, key []byte) int {
 }
 
 func (d *Decoder) readField(e *Event, f field) (err error) {
-	switch f {
-	case fieldHashes:
-		return d.readHashes(e)
-	case fieldTokens:
-		return d.readTokens(e)
-	case fieldExtra:
-		return d.readExtra(e)
-	case fieldBlockSize:
-		v, err := d.count("block_size", maxBlockSize)
-		e.BlockSize = int(v)
-		return err
-	case fieldLoraName:
-		e.LoraName, err = d.readName()
-		return err
-	case fieldMedium:
-		e.Medium, err = d.readName()
-		return err
-	}
-	if d.null() {
+	// These may not be nil, or take it for nothing themselves. Any other may be left out by nil.
+	needed := f == fieldHashes || f == fieldTokens || f == fieldBlockSize
+	if !needed && d.null() {
 		return nil
 	}
 	switch f {
+	case fieldHashes:
+		err = d.readHashes(e)
+	case fieldTokens:
+		err = d.readTokens(e)
+	case fieldExtra:
+		err = d.readExtra(e)
+	case fieldBlockSize:
+		var v uint64
+		v, err = d.count("block_size", maxBlockSize)
+		e.BlockSize = int(v)
+	case fieldLoraName:
+		e.LoraName, err = d.readName()
+	case fieldMedium:
+		e.Medium, err = d.readName()
 	case fieldParent:
 		e.HasParent = true
 		e.Parent, err = d.readHash()

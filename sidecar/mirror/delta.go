@@ -32,7 +32,7 @@ func (m *Mirror) Collect(d *Delta, limit int) bool {
 	defer m.mu.Unlock()
 	d.Retire, d.Changes, d.holds = false, d.Changes[:0], d.holds[:0]
 	l := &m.ledger
-	if (l.paused || limit == 0) && !(l.retire && l.urgent) {
+	if waits := l.paused || limit == 0; waits && (!l.retire || !l.urgent) {
 		return false
 	}
 	if l.retire {

@@ -4,28 +4,28 @@ package mirror
 type Reason uint8
 
 const (
-	// UnknownParent: the block continues one that the mirror never saw, so its
+	// UnknownParent means: the block continues one that the mirror never saw, so its
 	// position is unknown.
 	UnknownParent Reason = iota + 1
-	// ExtraKeys: more than tokens and the adapter went into the block.
+	// ExtraKeys means: more than tokens and the adapter went into the block.
 	ExtraKeys
-	// CacheGroup: the block belongs to a group whose blocks do not mean that the prefix is reusable.
+	// CacheGroup means: the block belongs to a group whose blocks do not mean that the prefix is reusable.
 	CacheGroup
-	// AmbiguousGroup: several groups, and the engine does not say what each is for.
+	// AmbiguousGroup means: several groups, and the engine does not say what each is for.
 	AmbiguousGroup
-	// UnmappedAdapter: an adapter's number without a name.
+	// UnmappedAdapter means: an adapter's number without a name.
 	UnmappedAdapter
-	// TooManyAdapters: more adapters than the mirror can tell apart.
+	// TooManyAdapters means: more adapters than the mirror can tell apart.
 	TooManyAdapters
-	// TooManyMedia: more media than the mirror can tell apart.
+	// TooManyMedia means: more media than the mirror can tell apart.
 	TooManyMedia
-	// BadEvent: token ids do not cover the blocks, or the parent is of another adapter.
+	// BadEvent means: token ids do not cover the blocks, or the parent is of another adapter.
 	BadEvent
-	// NoTokens: an offload tier announced a block that the mirror does not know, by its hash alone.
+	// NoTokens means: an offload tier announced a block that the mirror does not know, by its hash alone.
 	NoTokens
-	// BlockSize: an offload tier announced blocks of another size than the engine's.
+	// BlockSize means: an offload tier announced blocks of another size than the engine's.
 	BlockSize
-	// Full: the mirror holds Options.MaxBlocks.
+	// Full means: the mirror holds Options.MaxBlocks.
 	Full
 
 	reasons = int(Full) + 1

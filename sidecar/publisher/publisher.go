@@ -4,6 +4,7 @@ package publisher
 
 import (
 	"bytes"
+	"context"
 	"encoding/binary"
 	"errors"
 	"net"
@@ -62,8 +63,8 @@ type subscriber struct {
 	queue  chan batch
 }
 
-// Listen binds the sockets.
-func Listen(o Options) (*Publisher, error) {
+// Listen binds the sockets; ctx bounds that only.
+func Listen(ctx context.Context, o Options) (*Publisher, error) {
 	if o.Buffer == 0 {
 		o.Buffer = DefaultBuffer
 	}
@@ -72,12 +73,12 @@ func Listen(o Options) (*Publisher, error) {
 	}
 	p := &Publisher{opts: o, conns: map[*zmtp.Conn]bool{}, subs: map[*subscriber]bool{}}
 	var err error
-	if p.events, err = bind(o.Endpoint); err != nil {
+	if p.events, err = bind(ctx, o.Endpoint); err != nil {
 		return nil, err
 	}
 	p.wg.Go(func() { p.accept(p.events, zmtp.PUB, p.serveSubscriber) })
 	if o.Replay != "" {
-		if p.replays, err = bind(o.Replay); err != nil {
+		if p.replays, err = bind(ctx, o.Replay); err != nil {
 			return nil, errors.Join(err, p.Close())
 		}
 		p.wg.Go(func() { p.accept(p.replays, zmtp.ROUTER, p.serveReplay) })
@@ -85,12 +86,12 @@ func Listen(o Options) (*Publisher, error) {
 	return p, nil
 }
 
-func bind(endpoint string) (net.Listener, error) {
+func bind(ctx context.Context, endpoint string) (net.Listener, error) {
 	network, address, err := zmtp.ParseEndpoint(endpoint)
 	if err != nil {
 		return nil, err
 	}
-	return net.Listen(network, address)
+	return new(net.ListenConfig).Listen(ctx, network, address)
 }
 
 // Endpoints are the addresses to connect to; replay is "" if there is none.

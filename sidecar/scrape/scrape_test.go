@@ -1,6 +1,7 @@
 package scrape
 
 import (
+	"fmt"
 	"net/http"
 	"net/http/httptest"
 	"testing"
@@ -86,17 +87,17 @@ func TestEnginesOldAndNew(t *testing.T) {
 func TestTheHitRateIsThatOfTheLastWindow(t *testing.T) {
 	body := ""
 	s := serve(t, Options{}, textType, &body)
-	at := func(hits, queries string) float64 {
+	at := func(hits, queries string) string {
 		body = "vllm:num_requests_running 1\nvllm:prefix_cache_hits_total " + hits + "\nvllm:prefix_cache_queries_total " + queries + "\n"
 		got, err := s.Scrape(t.Context())
 		require.NoError(t, err)
-		return float64(int(1000*got[0].HitRate+0.5)) / 1000
+		return fmt.Sprint(got[0].HitRate)
 	}
-	require.EqualValues(t, 0.5, at("500", "1000"), "at first, all there is")
-	require.EqualValues(t, 0.25, at("525", "1100"))
-	require.EqualValues(t, 0.25, at("525", "1100"), "no queries tell nothing new")
-	require.EqualValues(t, 0.1, at("1", "10"), "counters that fell mean a restart")
-	require.EqualValues(t, 0, at("0", "0"), "and an empty cache")
+	require.Equal(t, "0.5", at("500", "1000"), "at first, all there is")
+	require.Equal(t, "0.25", at("525", "1100"))
+	require.Equal(t, "0.25", at("525", "1100"), "no queries tell nothing new")
+	require.Equal(t, "0.1", at("1", "10"), "counters that fell mean a restart")
+	require.Equal(t, "0", at("0", "0"), "and an empty cache")
 }
 
 func TestNothingFoundIsNoZeros(t *testing.T) {
@@ -130,8 +131,8 @@ vllm:num_requests_running{engine="0",model_name="b"} 256
 		got, err := s.Scrape(t.Context())
 		require.NoError(t, err)
 		require.Len(t, got, 2)
-		require.EqualValues(t, 0.25, got[0].Pressure)
-		require.EqualValues(t, 0.5, got[1].Pressure)
+		require.InDelta(t, 0.25, got[0].Pressure, 1e-6)
+		require.InDelta(t, 0.5, got[1].Pressure, 1e-6)
 	}
 }
 

@@ -8,6 +8,7 @@ import (
 	"fmt"
 	"io"
 	"net"
+	"slices"
 	"sync"
 	"time"
 )
@@ -206,18 +207,19 @@ func (c *Conn) frame(limit int) (flags byte, body []byte, err error) {
 // body reads size bytes, in steps, so that a peer gets no more memory than it fills.
 func (c *Conn) body(size int) ([]byte, error) {
 	const step = 1 << 20
-	body := make([]byte, min(size, step))
-	for read := 0; ; {
+	body := make([]byte, 0, min(size, step))
+	for {
+		read := len(body)
 		if c.beats() && read > 0 {
 			_ = c.nc.SetReadDeadline(time.Now().Add(3 * c.cfg.Heartbeat))
 		}
+		body = slices.Grow(body, min(size-read, step))[:min(read+step, size)]
 		if _, err := io.ReadFull(c.in, body[read:]); err != nil {
 			return nil, err
 		}
-		if read = len(body); read == size {
+		if len(body) == size {
 			return body, nil
 		}
-		body = append(body, make([]byte, min(size-read, max(step, read)))...)
 	}
 }
 

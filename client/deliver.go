@@ -51,17 +51,15 @@ func (r *Reporter) next(ctx context.Context) []item {
 	}
 	lingering, done := context.WithDeadline(ctx, r.queue[0].at.Add(r.o.Linger))
 	defer done()
-	n, full := r.batch()
-	for !full && r.hurry == 0 && !r.closed {
-		if r.await(lingering) != nil {
+	for r.hurry == 0 && !r.closed {
+		if _, full := r.batch(); full || r.await(lingering) != nil {
 			break
 		}
-		n, full = r.batch()
 	}
 	if ctx.Err() != nil {
 		return nil
 	}
-	n, _ = r.batch()
+	n, _ := r.batch()
 	r.sending = r.pop(n)
 	r.tell()
 	return r.sending

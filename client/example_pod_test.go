@@ -19,12 +19,12 @@ func pod() (target string, stop func()) {
 		Index: rankingtest.New(func() int64 { return time.Now().UnixMilli() }), Knobs: ranking.DefaultKnobs(),
 	})
 	if err != nil {
-		log.Fatal(err)
+		log.Panic(err)
 	}
 	var lc net.ListenConfig
 	l, err := lc.Listen(context.Background(), "tcp", "127.0.0.1:0")
 	if err != nil {
-		log.Fatal(err)
+		log.Panic(err)
 	}
 	g := grpc.NewServer(lookupsvc.ServerOptions()...)
 	lookupsvc.Register(g, s)

@@ -19,21 +19,21 @@ func ExampleClient_LookupRoute() {
 	defer stop()
 	c, err := client.Dial(target, client.Options{Timeout: time.Second})
 	if err != nil {
-		log.Fatal(err)
+		log.Panic(err)
 	}
 	defer c.Close()
 
 	// An engine, or its sidecar, has said what its cache holds.
 	reporter, err := c.NewReporter(client.ReporterOptions{})
 	if err != nil {
-		log.Fatal(err)
+		log.Panic(err)
 	}
 	_ = reporter.Report(context.Background(), &pb.CacheStateUpdate{
 		TenantId: "team-a", ModelId: "llama-3", HashScheme: "vllm", ReplicaId: "vllm-0",
 		Prefixes: []*pb.PrefixEntry{{BlockHashes: [][]byte{[]byte("block-00"), []byte("block-01")}, BlockTokenCounts: []int32{64, 64}}},
 	})
 	if err := reporter.Close(context.Background()); err != nil {
-		log.Fatal(err)
+		log.Panic(err)
 	}
 
 	for _, block := range []string{"block-01", "block-77"} {
@@ -56,7 +56,7 @@ func ExampleClient_LookupRoute() {
 func ExampleClient_LookupRoute_failsOpen() {
 	c, err := client.Dial("127.0.0.1:1", client.Options{Timeout: 5 * time.Second})
 	if err != nil {
-		log.Fatal(err)
+		log.Panic(err)
 	}
 	defer c.Close()
 	r := c.LookupRoute(context.Background(), &pb.LookupRouteRequest{TenantId: "team-a", ModelId: "llama-3", HashScheme: "vllm", TokenIds: []uint32{1, 2, 3}})
@@ -77,10 +77,12 @@ func ExampleDial() {
 			token, err := os.ReadFile("/var/run/secrets/lookup/token")
 			return strings.TrimSpace(string(token)), err
 		},
-		OnMismatch: func(m client.Mismatch) { log.Printf("lookup tier: %s: tenant %q model %q", m.Reason, m.Tenant, m.Model) },
+		OnMismatch: func(m client.Mismatch) {
+			log.Printf("lookup tier: %s: tenant %q model %q", m.Reason, m.Tenant, m.Model)
+		},
 	})
 	if err != nil {
-		log.Fatal(err)
+		log.Panic(err)
 	}
 	defer c.Close()
 	// Output: no certificate here
@@ -92,7 +94,7 @@ func ExampleReporter() {
 	defer stop()
 	c, err := client.Dial(target, client.Options{})
 	if err != nil {
-		log.Fatal(err)
+		log.Panic(err)
 	}
 	defer c.Close()
 	r, err := c.NewReporter(client.ReporterOptions{
@@ -100,7 +102,7 @@ func ExampleReporter() {
 		OnError: func(err error) { log.Print(err) },
 	})
 	if err != nil {
-		log.Fatal(err)
+		log.Panic(err)
 	}
 	ctx := context.Background()
 	for i := range 3 {

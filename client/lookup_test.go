@@ -6,6 +6,7 @@ import (
 	"errors"
 	"fmt"
 	"log/slog"
+	"strconv"
 	"testing"
 	"time"
 
@@ -173,7 +174,7 @@ func TestMismatchesAreToldOnce(t *testing.T) {
 
 	m := mismatches{}
 	for i := range 2 * mostMismatches {
-		m.first(Mismatch{Tenant: fmt.Sprint(i)})
+		m.first(Mismatch{Tenant: strconv.Itoa(i)})
 	}
 	require.Len(t, m.told, mostMismatches)
 }
@@ -213,9 +214,9 @@ func TestOptionsThatMakeNoSense(t *testing.T) {
 	require.ErrorContains(t, err, "TokenInClear")
 	_, err = Dial("localhost:1", Options{Timeout: -1})
 	require.ErrorContains(t, err, "timeout")
-	clear, err := Dial("localhost:1", Options{Token: token, TokenInClear: true})
+	cleartext, err := Dial("localhost:1", Options{Token: token, TokenInClear: true})
 	require.NoError(t, err)
-	require.NoError(t, clear.Close())
+	require.NoError(t, cleartext.Close())
 }
 
 func TestLookupsGoRoundHealthyPods(t *testing.T) {

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strconv"
 	"strings"
 	"sync"
 	"testing"
@@ -226,7 +227,7 @@ func TestCloseGivesUpAtItsDeadlineAndSaysWhatIsLost(t *testing.T) {
 	p.down.Store(true)
 	r := newReporter(t, dialPod(t, p.Addr()), ReporterOptions{})
 	for i := range 5 {
-		require.NoError(t, r.Report(patient(t), update("r1", fmt.Sprint(i))))
+		require.NoError(t, r.Report(patient(t), update("r1", strconv.Itoa(i))))
 	}
 	short, cancel := context.WithTimeout(ctx, 50*time.Millisecond)
 	defer cancel()
@@ -280,7 +281,7 @@ func TestManyProducersShareAReporter(t *testing.T) {
 	for n := range 8 {
 		producers.Go(func() {
 			for i := range 50 {
-				if err := r.Report(ctx, update(fmt.Sprint("r", n), fmt.Sprint(i))); err != nil {
+				if err := r.Report(ctx, update(fmt.Sprint("r", n), strconv.Itoa(i))); err != nil {
 					t.Error(err)
 				}
 				if i%10 == 0 {

@@ -3,7 +3,7 @@ package client
 import (
 	"context"
 	"crypto/tls"
-	"fmt"
+	"errors"
 	"net"
 	"sync"
 	"sync/atomic"
@@ -85,7 +85,7 @@ func newPod(t testing.TB, options ...grpc.ServerOption) *testPod {
 // Report and Publish are the index's, with what the test lets go wrong.
 func (p *testPod) Report(ctx context.Context, r *ranking.Report) error {
 	if p.down.Load() {
-		return fmt.Errorf("redis is down")
+		return errors.New("redis is down")
 	}
 	p.mu.Lock()
 	for _, e := range r.Entries {
@@ -97,7 +97,7 @@ func (p *testPod) Report(ctx context.Context, r *ranking.Report) error {
 
 func (p *testPod) Publish(ctx context.Context, e *ranking.Event) error {
 	if p.down.Load() {
-		return fmt.Errorf("redis is down")
+		return errors.New("redis is down")
 	}
 	p.mu.Lock()
 	p.arrived = append(p.arrived, e.Replica+" lost "+string(e.Hash))

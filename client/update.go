@@ -40,10 +40,10 @@ func unpackUpdate(u *pb.CacheStateUpdate) *pb.CacheStateUpdate {
 // change said so of any.
 func withEntries(u *pb.CacheStateUpdate, change func(*pb.PrefixEntry) (*pb.PrefixEntry, bool)) (*pb.CacheStateUpdate, bool) {
 	var entries []*pb.PrefixEntry
-	any := false
+	said := false
 	for i, e := range u.GetPrefixes() {
 		changed, yes := change(e)
-		any = any || yes
+		said = said || yes
 		if changed != e && entries == nil {
 			entries = append(make([]*pb.PrefixEntry, 0, len(u.GetPrefixes())), u.GetPrefixes()[:i]...)
 		}
@@ -52,11 +52,11 @@ func withEntries(u *pb.CacheStateUpdate, change func(*pb.PrefixEntry) (*pb.Prefi
 		}
 	}
 	if entries == nil {
-		return u, any
+		return u, said
 	}
 	c := sameUpdate(u)
 	c.Prefixes = entries
-	return c, any
+	return c, said
 }
 
 // sameUpdate shares u's fields.

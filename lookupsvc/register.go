@@ -40,11 +40,16 @@ func describeService() grpc.ServiceDesc {
 // handleLookupRoute is the generated handler with a request that goes back to where
 // it came from. One that the index may still read, because the budget ran out under
 // it, does not: the garbage collector has it when nobody reads it any more.
+//
+//nolint:revive // gRPC has the context second
 func handleLookupRoute(srv any, ctx context.Context, decode func(any) error, around grpc.UnaryServerInterceptor) (any, error) {
 	s := srv.(*Service)
 	r := wire.TakeRequest()
 	if err := decode(r); err != nil {
 		r.Release()
+		// There is nothing to answer: the caller gets gRPC's INTERNAL.
+		s.metrics.lookupRejected[flawUndecodable].Inc()
+		s.sampler.warn("lookup rejected: it is no LookupRouteRequest", "error", err, "do", flawUndecodable.remedy())
 		return nil, err
 	}
 	req := &r.LookupRouteRequest

@@ -37,7 +37,7 @@ func startFakeEngine(ctx context.Context, tier *client.Client, replica, tenant, 
 	if err != nil {
 		return nil, err
 	}
-	reporter, err := tier.NewReporter(client.ReporterOptions{WhenFull: client.DropOldest})
+	reporter, err := tier.NewReporter(client.ReporterOptions{WhenFull: client.DropOldest}) //nolint:contextcheck // it ends with Close
 	if err != nil {
 		return nil, err
 	}
@@ -51,10 +51,10 @@ func startFakeEngine(ctx context.Context, tier *client.Client, replica, tenant, 
 	return e, nil
 }
 
-func (e *fakeEngine) close() {
+func (e *fakeEngine) close(ctx context.Context) {
 	e.stop()
 	<-e.served
-	ctx, cancel := context.WithTimeout(context.Background(), time.Second)
+	ctx, cancel := context.WithTimeout(ctx, time.Second)
 	defer cancel()
 	_ = e.reporter.Close(ctx) // its cache ends with it: there is nothing left to report
 }

@@ -76,7 +76,7 @@ func startGateway(t *testing.T, lookup string, fakes int) (url string, tier *cli
 	for i := range fakes {
 		e, err := startFakeEngine(ctx, tier, fmt.Sprint("engine-", i), "default", "vllm")
 		require.NoError(t, err)
-		t.Cleanup(e.close)
+		t.Cleanup(func() { e.close(context.Background()) })
 		all = append(all, engine{e.replica, e.url})
 	}
 	g, err := newGateway(tier, "default", "vllm", all)
@@ -136,7 +136,7 @@ func TestAConversationStaysWithTheEngineThatKnowsIt(t *testing.T) {
 	rig.Eventually(t, limit, "the engine's report in the index", func() error {
 		state, err := tier.State(context.Background(), "default", "llama-3")
 		if n := state.GetSummary().GetTotalPrefixes(); n != 10 {
-			return fmt.Errorf("%d blocks, %v", n, err)
+			return fmt.Errorf("%d blocks, %w", n, err)
 		}
 		return nil
 	})

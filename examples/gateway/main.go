@@ -45,8 +45,9 @@ func (e *engines) Set(s string) error {
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	defer stop()
-	if err := run(ctx, os.Args[1:], os.Stdout); err != nil {
+	err := run(ctx, os.Args[1:], os.Stdout)
+	stop()
+	if err != nil {
 		fmt.Fprintln(os.Stderr, "gateway:", err)
 		os.Exit(1)
 	}
@@ -74,7 +75,7 @@ func run(ctx context.Context, args []string, out io.Writer) (err error) {
 		if err != nil {
 			return err
 		}
-		defer fake.close()
+		defer fake.close(context.WithoutCancel(ctx))
 		c.engines = append(c.engines, engine{fake.replica, fake.url})
 		fmt.Fprintln(out, "fake engine", fake.replica, "on", fake.url)
 	}
@@ -104,6 +105,8 @@ func serve(ctx context.Context, l net.Listener, h http.Handler) error {
 	last, cancel := context.WithTimeout(context.WithoutCancel(ctx), 10*time.Second)
 	defer cancel()
 	err := server.Shutdown(last)
-	<-ended
+	if e := <-ended; !errors.Is(e, http.ErrServerClosed) {
+		err = errors.Join(err, e)
+	}
 	return err
 }

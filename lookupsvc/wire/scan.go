@@ -15,18 +15,18 @@ const (
 	tagModel        = 1<<3 | 2
 	tagTenant       = 2<<3 | 2
 	tagPrefixHash   = 3<<3 | 2
-	tagPrefixTokens = 4<<3 | 0
+	tagPrefixTokens = 4 << 3
 	tagScheme       = 5<<3 | 2
 	tagSLO          = 6<<3 | 2
 	tagBlockHash    = 7<<3 | 2
-	tagCount        = 8<<3 | 0
+	tagCount        = 8 << 3
 	tagCounts       = 8<<3 | 2
-	tagTokenID      = 9<<3 | 0
+	tagTokenID      = 9 << 3
 	tagTokenIDs     = 9<<3 | 2
 	tagPrompt       = 10<<3 | 2
 	tagAdapter      = 11<<3 | 2
 	tagPackedHashes = 1001<<3 | 2
-	tagPackedWidth  = 1002<<3 | 0
+	tagPackedWidth  = 1002 << 3
 )
 
 // scan fills m, whose fields are empty, from data. It reports false for data that

@@ -41,6 +41,7 @@ const (
 	flawNoFullBlock      flaw = "no_full_block"
 	flawChainNotMatched  flaw = "chain_matching_off"
 	flawUnknownEventType flaw = "unknown_event_type"
+	flawUndecodable      flaw = "undecodable"
 )
 
 // lookupFlaws and ingestFlaws are the label values that exist from the start, so
@@ -49,6 +50,7 @@ var (
 	lookupFlaws = []flaw{
 		flawUnequalArrays, flawBadPacking, flawNameTooLong, flawHashTooLong, flawChainTooLong, flawTooManyTokens,
 		flawNegativeCount, flawReservedTenant, flawNoTokenizer, flawNoFullBlock, flawChainNotMatched,
+		flawUndecodable,
 	}
 	ingestFlaws = []flaw{
 		flawUnequalArrays, flawBadPacking, flawEmptyName, flawEmptyScheme, flawNameTooLong, flawHashTooLong,
@@ -81,6 +83,8 @@ func (f flaw) remedy() string {
 		return "send token_ids or block_hashes instead of prompt_text"
 	case flawChainNotMatched:
 		return "send prefix_hash, or let the tenant's CachePolicy match chains"
+	case flawUndecodable:
+		return "send a LookupRouteRequest of inferencecache.v1alpha1 in protobuf"
 	case flawUnknownEventType:
 		return "send an event type of this version's CacheEvent.Type"
 	default:

@@ -41,9 +41,7 @@ type metrics struct {
 	panics         prometheus.Counter
 }
 
-// newMetrics registers the metrics on reg; a nil reg leaves them unregistered.
-func newMetrics(reg prometheus.Registerer, models int, left *atomic.Int64) (*metrics, error) {
-	r := registrar{reg: reg}
+func newMetrics(r *registrar, models int, left *atomic.Int64) (*metrics, error) {
 	stages := r.histograms("lookup_stage_seconds",
 		"Time of a LookupRoute call in one stage of it.",
 		[]float64{1e-6, 5e-6, 25e-6, 100e-6, 500e-6, 2.5e-3, 10e-3, 50e-3, 250e-3}, "stage")
@@ -52,7 +50,7 @@ func newMetrics(reg prometheus.Registerer, models int, left *atomic.Int64) (*met
 	blocks := r.counters("lookup_blocks_total",
 		"Blocks of lookups: asked for, answered from the pod's memory, read from the index.", "state")
 	m := &metrics{
-		models: newModelSeries(&r, models),
+		models: newModelSeries(r, models),
 		lookupRejected: byFlaw(r.counters("lookup_rejected_total",
 			"LookupRoute calls answered NO_HINT for what they carried.", "reason"), lookupFlaws),
 		lookupErrors: r.counters("lookup_errors_total",

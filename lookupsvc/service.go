@@ -39,6 +39,10 @@ type Options struct {
 	LookupTimeout time.Duration
 	// Metrics gets the service's metrics; nil = they are kept and not exported.
 	Metrics prometheus.Registerer
+	// Changes is followed by StreamCacheEvents; nil = the call is UNIMPLEMENTED.
+	Changes Changes
+	// Gatherer is read by StreamMetrics; nil = the call is UNIMPLEMENTED.
+	Gatherer prometheus.Gatherer
 	// Tracer hears of the lookups that are traced; nil = nobody does.
 	Tracer Tracer
 	// Models bounds the distinct values of the model label; 0 = DefaultModels.
@@ -61,6 +65,7 @@ type Service struct {
 	metrics   *metrics
 	sampler   *sampler
 	tracer    Tracer
+	streams   *streams
 	// left counts calls of the index that lookups have given up on.
 	left atomic.Int64
 }
@@ -98,7 +103,9 @@ func New(o Options) (*Service, error) {
 		sampler:   newSampler(o.Log),
 		tracer:    o.Tracer,
 	}
-	m, err := newMetrics(o.Metrics, o.Models, &s.left)
+	r := registrar{reg: o.Metrics}
+	s.streams = newStreams(&o, &r)
+	m, err := newMetrics(&r, o.Models, &s.left)
 	if err != nil {
 		return nil, fmt.Errorf("lookupsvc: registering metrics: %w", err)
 	}

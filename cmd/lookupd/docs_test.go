@@ -16,6 +16,7 @@ import (
 	"inferencecache.io/lookuptier/policies"
 	"inferencecache.io/lookuptier/ranking/rankingtest"
 	"inferencecache.io/lookuptier/store"
+	"inferencecache.io/lookuptier/tracing"
 )
 
 // names collects the names of what is registered, also of families without a series yet.
@@ -51,6 +52,7 @@ func (n *names) MustRegister(cs ...prometheus.Collector) {
 func TestTheMetricsPageHasEveryMetricAndNoOther(t *testing.T) {
 	reg := &names{Registerer: prometheus.NewRegistry()}
 	newPodMetrics(reg, newReadiness())
+	tracing.NewCounts(reg)
 	newIndexMetrics(reg, (*policies.Set)(nil).For, slog.New(slog.DiscardHandler))
 	_, err := lookupsvc.New(lookupsvc.Options{Index: rankingtest.New(func() int64 { return 1 }), Metrics: reg})
 	require.NoError(t, err)

@@ -15,8 +15,9 @@ var errNotAgreed = errors.New("this pod has not reached Redis since it started")
 // gate keeps calls from the index until the pod has agreed with Redis on the
 // layout: a pod with another number of shards must not touch what is there.
 type gate struct {
-	index lookupsvc.Index
-	open  atomic.Bool
+	index   lookupsvc.Index
+	changes lookupsvc.Changes
+	open    atomic.Bool
 }
 
 func (g *gate) Match(ctx context.Context, q *ranking.Query, ev *ranking.Evidence) error {
@@ -45,4 +46,11 @@ func (g *gate) State(ctx context.Context, s ranking.Scope) (ranking.State, error
 		return ranking.State{}, errNotAgreed
 	}
 	return g.index.State(ctx, s)
+}
+
+func (g *gate) Follow(ctx context.Context, f *ranking.ChangeFilter, started func(), take func(*ranking.Change) error) error {
+	if !g.open.Load() {
+		return errNotAgreed
+	}
+	return g.changes.Follow(ctx, f, started, take)
 }

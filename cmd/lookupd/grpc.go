@@ -13,7 +13,8 @@ import (
 )
 
 // newGRPC makes the server with all of its services.
-func newGRPC(c *config, s *lookupsvc.Service, ready *readiness) *grpc.Server {
+func newGRPC(c *config, s *lookupsvc.Service, ready *readiness, t tracer, e *endless) *grpc.Server {
+	unary, stream := t.interceptors()
 	server := grpc.NewServer(append(lookupsvc.ServerOptions(),
 		grpc.MaxConcurrentStreams(4096),
 		grpc.ConnectionTimeout(20*time.Second),
@@ -28,8 +29,8 @@ func newGRPC(c *config, s *lookupsvc.Service, ready *readiness) *grpc.Server {
 			MaxConnectionAge:      time.Duration(c.MaxConnAge),
 			MaxConnectionAgeGrace: 5 * time.Minute,
 		}),
-		grpc.ChainUnaryInterceptor(s.UnaryRecovery()),
-		grpc.ChainStreamInterceptor(s.StreamRecovery()),
+		grpc.ChainUnaryInterceptor(append(unary, s.UnaryRecovery())...),
+		grpc.ChainStreamInterceptor(append(stream, e.intercept, s.StreamRecovery())...),
 	)...)
 	lookupsvc.Register(server, s)
 	healthpb.RegisterHealthServer(server, ready.health)

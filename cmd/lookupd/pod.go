@@ -25,6 +25,8 @@ type pod struct {
 	metrics   *podMetrics
 	readiness *readiness
 	policies  policySource
+	tracer    tracer
+	endless   *endless
 	backend   *backend
 	cached    *store.Cached // nil with --cache off
 	grpc      *grpc.Server
@@ -42,7 +44,7 @@ type pod struct {
 // start builds the pod from the inside out and lets it listen last. It does not
 // wait for Redis: until Redis answers the pod is not ready, and lookups fail open.
 func start(c *config, log *slog.Logger) (*pod, error) {
-	p := &pod{config: c, log: log, readiness: newReadiness(), broken: make(chan error, 4)}
+	p := &pod{config: c, log: log, readiness: newReadiness(), endless: newEndless(), broken: make(chan error, 4)}
 	ctx, stop := context.WithCancel(context.Background())
 	p.stop = stop
 	if err := p.build(ctx); err != nil {
@@ -56,6 +58,9 @@ func (p *pod) build(ctx context.Context) (err error) {
 	c, log := p.config, p.log
 	registry := prometheus.NewRegistry()
 	p.metrics = newPodMetrics(registry, p.readiness)
+	if p.tracer, err = openTracer(ctx, registry, log); err != nil {
+		return err
+	}
 	if p.policies, err = watchPolicies(c, p.metrics, log); err != nil {
 		return err
 	}
@@ -78,7 +83,7 @@ func (p *pod) build(ctx context.Context) (err error) {
 			p.broken <- err
 		}
 	})
-	p.grpc = newGRPC(c, service, p.readiness)
+	p.grpc = newGRPC(c, service, p.readiness, p.tracer, p.endless)
 	p.http = newHTTP(registry, p.readiness, log)
 	p.serve(grpcListener, httpListener)
 	return nil
@@ -94,7 +99,7 @@ func (p *pod) wire(registry *prometheus.Registry) (*lookupsvc.Service, *prober, 
 	p.backend = b
 	index, err := store.New(store.Options{
 		Redis: b.client, Shards: c.Shards, KeyTTL: time.Duration(c.KeyTTL),
-		Observer: newIndexMetrics(registry, p.policies.For, log), Logger: log,
+		Observer: newIndexMetrics(registry, p.policies.For, log), Tracer: p.tracer.walks(), Logger: log,
 	})
 	if err != nil {
 		return nil, nil, nil, err
@@ -106,17 +111,17 @@ func (p *pod) wire(registry *prometheus.Registry) (*lookupsvc.Service, *prober, 
 	if err != nil {
 		return nil, nil, nil, err
 	}
-	g := &gate{index: index}
+	g := &gate{index: index, changes: index}
 	if c.Cache == "on" {
 		if p.cached, err = remember(c, index, registry); err != nil {
 			return nil, nil, nil, err
 		}
-		g.index = p.cached
+		g.index = p.tracer.around(p.cached)
 	}
 	service, err := lookupsvc.New(lookupsvc.Options{
 		Index: g, Policy: p.policies.For, Knobs: c.knobs(),
 		BlockSize: c.EngineBlockSize, LookupTimeout: time.Duration(c.LookupTimeout),
-		Metrics: registry, Log: log,
+		Metrics: registry, Tracer: p.tracer.lookups(), Changes: g, Gatherer: registry, Log: log,
 	})
 	if err != nil {
 		return nil, nil, nil, err

@@ -13,9 +13,10 @@ const httpGrace = 2 * time.Second
 //
 //  1. not ready, so that load balancers send callers elsewhere; health says so first;
 //  2. --shutdown-delay, in which the pod takes calls as before;
-//  3. gRPC takes no new calls and ends those under way within --drain, then cuts them;
+//  3. gRPC takes no new calls, ends those without an end of their own (watches of health,
+//     streams of events and metrics), gives the others --drain, then cuts them;
 //  4. the workers end: the sweeper after its current script, the prober, the cache's
-//     follower of the log, the policies;
+//     follower of the log, the policies; the last spans are sent;
 //  5. HTTP ends: until here the metrics could be read;
 //  6. Redis' client, and last the embedded store.
 //
@@ -35,6 +36,7 @@ func (p *pod) shutdown(again <-chan os.Signal) {
 			p.cached.Close()
 		}
 		p.policies.close()
+		p.tracer.close(p.log)
 		if p.http != nil {
 			ctx, cancel := context.WithTimeout(context.Background(), httpGrace)
 			defer cancel()
@@ -68,6 +70,7 @@ func (p *pod) wait(d time.Duration, again <-chan os.Signal) (hurry bool) {
 }
 
 func (p *pod) drain(hurry bool, again <-chan os.Signal) {
+	p.endless.end()
 	done := make(chan struct{})
 	go func() {
 		defer close(done)

@@ -151,7 +151,6 @@ var errSlow = errors.New("store: Redis did not answer in time, and memory knows 
 // memory has, if that is not too old.
 func (m *matching) readShard(ctx context.Context, enough <-chan time.Time, s *shardAnswer) error {
 	c := m.c
-	type outcome struct{ err error }
 	if f := c.find(s.p); f != nil && f.quiet(c.elapsed()) && f.heard.Load() != 0 && m.makeDo(s) {
 		return nil // Redis is known to be away: nobody waits for it
 	}
@@ -164,22 +163,22 @@ func (m *matching) readShard(ctx context.Context, enough <-chan time.Time, s *sh
 	}
 	walkCtx, cancel := context.WithCancel(ctx)
 	defer cancel()
-	done := make(chan outcome, 1)
-	go func() { done <- outcome{m.walk(walkCtx, s)} }()
+	done := make(chan error, 1)
+	go func() { done <- m.walk(walkCtx, s) }()
 	select {
-	case o := <-done:
-		if o.err != nil && m.makeDo(s) {
+	case err := <-done:
+		if err != nil && m.makeDo(s) {
 			return nil
 		}
-		return o.err
+		return err
 	case <-enough:
 	}
 	if f := c.find(s.p); c.shards == 1 && (f == nil || !f.recent(c.elapsed())) {
 		// Memory has nothing to offer, so Redis gets all the time there is.
-		return (<-done).err
+		return <-done
 	}
 	cancel()
-	if o := <-done; o.err == nil || m.makeDo(s) {
+	if err := <-done; err == nil || m.makeDo(s) {
 		return nil
 	}
 	return errSlow
@@ -193,8 +192,6 @@ func (m *matching) walk(ctx context.Context, s *shardAnswer) error {
 		f := c.find(s.p)
 		from, headOnly := 0, false
 		if f != nil && f.live(c.elapsed()) {
-			from = s.answer.Known
-			headOnly = s.answer.Head == nil
 			if m.look(s, f, c.elapsed(), true, false) {
 				return nil
 			}

@@ -44,7 +44,7 @@ func (c *Cached) readThrough(ctx context.Context, p Partition, q *ranking.Query,
 		}
 		ctx, cancel := context.WithTimeout(context.WithoutCancel(ctx), readFor)
 		defer cancel()
-		defer context.AfterFunc(c.ctx, cancel)()
+		defer context.AfterFunc(c.ctx, cancel)() //nolint:contextcheck // the cache's end is not the caller's
 		return c.read(ctx, p, space, hashes, from)
 	})
 	select {

@@ -228,6 +228,7 @@ func (e *LogEntry) change(id string, head *Head) (*chaincache.Change, error) {
 		}
 	case OpEvict:
 		ch.Spaces, ch.Evicted = e.Spaces, e.Hashes
+	default: // no block changed
 	}
 	return ch, nil
 }

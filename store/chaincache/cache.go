@@ -30,14 +30,14 @@ type Cache struct {
 	hits, misses, retries, evicted, refused atomic.Uint64
 }
 
-// New makes a Cache that holds at most max bytes by its own account, which
+// New makes a Cache that holds at most bound bytes by its own account, which
 // covers blocks, holds, segments and tables and is within a fifth of what the
-// runtime says. A max below MinBytes is an error.
-func New(max int64) (*Cache, error) {
-	if max < MinBytes {
-		return nil, fmt.Errorf("chaincache: %d bytes are too few to be of use: give at least %d", max, MinBytes)
+// runtime says. A bound below MinBytes is an error.
+func New(bound int64) (*Cache, error) {
+	if bound < MinBytes {
+		return nil, fmt.Errorf("chaincache: %d bytes are too few to be of use: give at least %d", bound, MinBytes)
 	}
-	return &Cache{max: max, seed: maphash.MakeSeed(), departed: newGhosts(max)}, nil
+	return &Cache{max: bound, seed: maphash.MakeSeed(), departed: newGhosts(bound)}, nil
 }
 
 // Stats is what happened in a Cache so far; Bytes and Blocks are of now.

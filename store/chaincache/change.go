@@ -8,7 +8,7 @@ import (
 	"inferencecache.io/lookuptier/ranking"
 )
 
-// ErrGap: a change does not follow on the last one applied. Something was missed,
+// ErrGap says that a change does not follow on the last one applied. Something was missed,
 // and the partition must be closed.
 var ErrGap = errors.New("chaincache: a change was missed")
 

@@ -1,6 +1,7 @@
 package chaincache
 
 import (
+	"errors"
 	"fmt"
 	"math/rand/v2"
 	"runtime"
@@ -18,7 +19,7 @@ import (
 // states that the partition stood at while the lookup ran.
 func TestConcurrentAnswersAreNeverHalfOfAChange(t *testing.T) {
 	for _, bytes := range []int64{1 << 20, 24 << 10} {
-		t.Run(fmt.Sprint(bytes), func(t *testing.T) { concurrently(t, bytes) })
+		t.Run(fmt.Sprintf("bytes=%d", bytes), func(t *testing.T) { concurrently(t, bytes) })
 	}
 }
 
@@ -91,7 +92,7 @@ func concurrently(t *testing.T, bytes int64) {
 					// What Redis says meanwhile: a state at or after the partition's.
 					at := min(w.now(), index[p.Position()]+r.IntN(3))
 					err := rd.Fill(w.walk(at, q.Space, q.Hashes, a.Known))
-					if err == ErrAhead {
+					if errors.Is(err, ErrAhead) {
 						select {
 						case <-p.Reached(positionOf(at)):
 							_ = rd.Fill(w.walk(at, q.Space, q.Hashes, a.Known))

@@ -128,9 +128,9 @@ func (s *segment) bury(c *Cache) {
 // ghosts remembers, in a fixed memory and not for certain, what was dropped unwanted.
 type ghosts []uint32
 
-func newGhosts(max int64) ghosts {
+func newGhosts(bound int64) ghosts {
 	n := 1 << 10
-	for int64(n) < max/4096 && n < 1<<20 {
+	for int64(n) < bound/4096 && n < 1<<20 {
 		n *= 2
 	}
 	return make(ghosts, n)

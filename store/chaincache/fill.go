@@ -7,10 +7,10 @@ import (
 )
 
 var (
-	// ErrAhead: the walk was read after the partition's position. It can be taken
+	// ErrAhead says that the walk was read after the partition's position. It can be taken
 	// once the partition has got there: see Partition.Reached.
 	ErrAhead = errors.New("chaincache: the walk is ahead of the partition")
-	// ErrRefused: the walk came too late, the blocks before it are gone, or there is
+	// ErrRefused says that the walk came too late, the blocks before it are gone, or there is
 	// no room. The partition is as it was, or has taken a part.
 	ErrRefused = errors.New("chaincache: the walk was refused")
 )

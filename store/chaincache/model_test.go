@@ -42,9 +42,9 @@ type flight struct {
 
 func newMachine(t *rapid.T) *machine {
 	m := &machine{w: newWorld(rapid.SampledFrom([]int{1, 3, 12}).Draw(t, "replicas"))}
-	max := rapid.SampledFrom([]int64{1 << 20, 12 << 10}).Draw(t, "bytes")
-	m.full = max == 1<<20
-	m.c = newTestCache(t, max)
+	bound := rapid.SampledFrom([]int64{1 << 20, 12 << 10}).Draw(t, "bytes")
+	m.full = bound == 1<<20
+	m.c = newTestCache(t, bound)
 	m.p = m.c.NewPartition(Position{})
 	for i := range rapid.IntRange(2, 40).Draw(t, "hashes") {
 		var h string

@@ -56,7 +56,7 @@ func (p *Partition) gather(from, to int, fresh func(i int) *block) []*block {
 }
 
 // attach makes a segment of blocks that begins at a stem.
-func (p *Partition) attach(sp *space, up *stem, blocks []*block) *segment {
+func (p *Partition) attach(sp *space, up *stem, blocks []*block) {
 	c := p.c
 	s := &segment{up: up, end: c.newStem(), part: p, space: sp}
 	s.setBlocks(blocks)
@@ -71,7 +71,6 @@ func (p *Partition) attach(sp *space, up *stem, blocks []*block) *segment {
 		c.recent.push(s)
 	}
 	c.bytes.Add(s.size + p.edges.put(s))
-	return s
 }
 
 // extend puts more blocks behind a segment that nothing follows yet.

@@ -215,9 +215,9 @@ func check(t require.TestingT, c *Cache, partitions ...*Partition) {
 }
 
 // newTestCache may be smaller than New allows, so that tests see evictions.
-func newTestCache(t require.TestingT, max int64) *Cache {
+func newTestCache(t require.TestingT, bound int64) *Cache {
 	c, err := New(MinBytes)
 	require.NoError(t, err)
-	c.max = max
+	c.max = bound
 	return c
 }

@@ -22,6 +22,11 @@ type DialOptions struct {
 	// TLS replaces the configuration that the URL describes; needs rediss. Nil
 	// takes the URL's: the system's roots unless ca_file is given.
 	TLS *tls.Config
+	// TLSFor is asked before each new connection for its configuration, given the
+	// name that the server's certificate must have, so that renewed authorities and
+	// certificates are picked up; needs rediss, and then takes the place of TLS and
+	// of the URL's ca_file, cert_file, key_file and skip_verify.
+	TLSFor func(serverName string) *tls.Config
 	// Credentials is asked for user and password before each new connection,
 	// so that a rotated secret is picked up; the URL then carries none. The ctx
 	// is the dialling caller's.
@@ -67,8 +72,12 @@ func Dial(o DialOptions) (redis.UniversalClient, error) {
 	if o.Credentials != nil && (e.Username != "" || e.Password != "") {
 		return nil, fmt.Errorf("redis URL %s: credentials are given twice: remove them from the URL, or give no credentials file", Redacted(o.URL))
 	}
+	if err := o.agreeTLS(e); err != nil {
+		return nil, fmt.Errorf("redis URL %s: %w", Redacted(o.URL), err)
+	}
 	conf := o.TLS
 	switch {
+	case o.TLSFor != nil:
 	case conf != nil && !e.TLS:
 		return nil, fmt.Errorf("redis URL %s: a TLS configuration is given: write rediss://", Redacted(o.URL))
 	case conf == nil && e.TLS:
@@ -98,6 +107,7 @@ func universal(o *DialOptions, e *Endpoint, conf *tls.Config) *redis.UniversalOp
 		idle = 0
 	}
 	return &redis.UniversalOptions{
+		Dialer:     tlsDialer(o, e),
 		Addrs:      e.Addrs,
 		DB:         e.DB,
 		Username:   e.Username,

@@ -281,6 +281,14 @@ func TestAnEndedSidecarLeavesNoGhost(t *testing.T) {
 	require.Empty(t, x.match(toks(1), 4, ""))
 }
 
+func TestAnIdleEngineWithoutALeaseIsReadyToo(t *testing.T) {
+	x := newTier(t, rig.Standalone(t).URL())
+	c := config(newEngine(t))
+	c.Writer.Lease = -1
+	s, _ := run(t, x, c)
+	ready(t, s)
+}
+
 func TestAKeptReplicaServesOnUntilItsLeaseRunsOutAndIsTakenOver(t *testing.T) {
 	x := newTier(t, rig.Standalone(t).URL())
 	e := newEngine(t)

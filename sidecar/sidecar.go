@@ -177,8 +177,8 @@ func (s *Sidecar) Ready() error {
 	}
 	for _, r := range s.all() {
 		c := r.writer.Counts()
-		if c.Away.Load() != 0 || c.Writes.Load() == 0 {
-			return fmt.Errorf("%w: Redis has taken no write for %s", ErrNotReady, r.writer.Replica())
+		if c.Away.Load() != 0 || c.Agreed.Load() == 0 {
+			return fmt.Errorf("%w: Redis takes no writes for %s", ErrNotReady, r.writer.Replica())
 		}
 	}
 	return nil

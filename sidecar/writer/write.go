@@ -22,6 +22,7 @@ func (w *Writer) write(ctx context.Context, now time.Time) (more bool, err error
 			return true, err
 		}
 		w.agreed = true
+		w.counts.Agreed.Store(1)
 	}
 	if name != w.replica {
 		return true, w.rename(ctx, name)

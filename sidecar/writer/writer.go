@@ -93,6 +93,8 @@ type Writer struct {
 type Counts struct {
 	Writes, Errors, Stored, Removed, Refreshed atomic.Int64
 	Retired, Leases, Lost, Foreign             atomic.Int64
+	// Agreed is 1 once Redis answered and agreed on the layout.
+	Agreed atomic.Int64
 	// Away is 1 while Redis does not take writes.
 	Away atomic.Int64
 	// Number is the replica's present number, 0 if it has none.

@@ -6,6 +6,7 @@ import (
 	"encoding/binary"
 	"errors"
 	"fmt"
+	"strconv"
 	"time"
 
 	"github.com/redis/go-redis/v9"
@@ -38,7 +39,7 @@ type reading struct {
 func (c *Cached) readThrough(ctx context.Context, p Partition, q *ranking.Query, from int, headOnly bool) (*reading, error) {
 	c.count.reads.Inc()
 	space, hashes := q.Space, hashesOf(q, headOnly)
-	ch := c.reads.DoChan(readKey(p, q, from, headOnly), func() (any, error) {
+	ch := c.reads.DoChan(readKey(p, c.absent.mark(p), q, from, headOnly), func() (any, error) {
 		if err := c.ctx.Err(); err != nil {
 			return nil, fmt.Errorf("read %v: %w", p, errClosed)
 		}
@@ -83,9 +84,10 @@ func hashesOf(q *ranking.Query, headOnly bool) [][]byte {
 	return hashes
 }
 
-// readKey is equal for reads that can be shared.
-func readKey(p Partition, q *ranking.Query, from int, headOnly bool) string {
-	tag := p.Keys().Tag()
+// readKey is equal for reads that can be shared. writes counts this pod's to the
+// partition: a read that began before one of them must not answer a lookup after it.
+func readKey(p Partition, writes uint64, q *ranking.Query, from int, headOnly bool) string {
+	tag := p.Keys().Tag() + strconv.FormatUint(writes, 10) + " "
 	if headOnly {
 		return tag
 	}

@@ -41,8 +41,8 @@ type ReporterOptions struct {
 	// 0 = 5 s.
 	MaxBackoff time.Duration
 	// OnError is told of each attempt that failed, and of what was given up (ErrDropped,
-	// ErrRejected); nil = nobody. It is called on the Reporter's goroutines and must
-	// return soon.
+	// ErrRejected); nil = nobody. It is called where that happens, in the Reporter's
+	// goroutine or in Report, and must return soon.
 	OnError func(error)
 }
 

@@ -5,12 +5,15 @@ import (
 	"context"
 	"fmt"
 	"math"
+	"slices"
 	"testing"
 	"time"
 
 	"github.com/google/go-cmp/cmp"
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/encoding/gzip"
 	"google.golang.org/protobuf/proto"
 	"google.golang.org/protobuf/testing/protocmp"
 
@@ -176,8 +179,36 @@ func TestBothWaysToServeAnswerTheSame(t *testing.T) {
 		require.NoError(t, err)
 		require.Empty(t, cmp.Diff(want, got, protocmp.Transform(), protocmp.IgnoreFields(&pb.LookupRouteResponse{}, "lookup_latency_us")))
 	}
-	_, err := c.LookupRoute(context.Background(), &pb.LookupRouteRequest{PromptText: "x"})
-	require.NoError(t, err)
+}
+
+// A message of many frames comes in pieces; a compressed one in another buffer.
+func TestLargeAndCompressedRequestsArriveWhole(t *testing.T) {
+	plain := &pb.LookupRouteRequest{TenantId: "t", ModelId: "m", HashScheme: "s"}
+	for i := range 20_000 {
+		plain.BlockHashes = append(plain.BlockHashes, fmt.Appendf(nil, "%016d", i))
+		plain.BlockTokenCounts = append(plain.BlockTokenCounts, int32(i%300))
+	}
+	packed := proto.CloneOf(plain)
+	packed.PackedBlockHashes, packed.PackedHashBytes, packed.BlockHashes = bytes.Join(plain.BlockHashes, nil), 16, nil
+	asked := make(chan ranking.Query, 1)
+	r := newRig(t, matching(func(_ context.Context, q *ranking.Query, _ *ranking.Evidence) error {
+		copied := ranking.Query{Tokens: slices.Clone(q.Tokens)}
+		for _, h := range q.Hashes {
+			copied.Hashes = append(copied.Hashes, bytes.Clone(h))
+		}
+		asked <- copied
+		return nil
+	}))
+	c := dial(t, r.Service)
+	for _, req := range []*pb.LookupRouteRequest{plain, packed} {
+		for _, o := range [][]grpc.CallOption{nil, {grpc.UseCompressor(gzip.Name)}} {
+			_, err := c.LookupRoute(context.Background(), req, o...)
+			require.NoError(t, err)
+			got := <-asked
+			require.Equal(t, plain.BlockHashes, got.Hashes)
+			require.Equal(t, plain.BlockTokenCounts, got.Tokens)
+		}
+	}
 }
 
 func TestAcksSayThatPackedChainsAreTaken(t *testing.T) {

@@ -67,7 +67,13 @@ type process struct {
 // launch starts lookupd on free ports and waits until it listens.
 func launch(t *testing.T, args ...string) *process {
 	t.Helper()
-	p := spawn(t, append([]string{"--grpc-bind-address", "127.0.0.1:0", "--http-bind-address", "127.0.0.1:0"}, args...)...)
+	return launchWith(t, nil, args...)
+}
+
+// launchWith is launch with more of an environment, each NAME=value.
+func launchWith(t *testing.T, env []string, args ...string) *process {
+	t.Helper()
+	p := spawnWith(t, env, append([]string{"--grpc-bind-address", "127.0.0.1:0", "--http-bind-address", "127.0.0.1:0"}, args...)...)
 	line := p.waitLog("listening")
 	p.grpc, p.http = line["grpc"].(string), "http://"+line["http"].(string)
 	conn, err := grpc.NewClient("passthrough:///"+p.grpc, grpc.WithTransportCredentials(insecure.NewCredentials()))
@@ -80,8 +86,13 @@ func launch(t *testing.T, args ...string) *process {
 // spawn starts lookupd and collects what it logs.
 func spawn(t *testing.T, args ...string) *process {
 	t.Helper()
+	return spawnWith(t, nil, args...)
+}
+
+func spawnWith(t *testing.T, env []string, args ...string) *process {
+	t.Helper()
 	p := &process{t: t, cmd: exec.Command(binary, args...), exited: make(chan struct{})}
-	p.cmd.Env = []string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}
+	p.cmd.Env = append([]string{"PATH=" + os.Getenv("PATH"), "HOME=" + t.TempDir()}, env...)
 	stderr, err := p.cmd.StderrPipe()
 	require.NoError(t, err)
 	require.NoError(t, p.cmd.Start())

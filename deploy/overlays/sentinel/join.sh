@@ -8,8 +8,9 @@
 #   DIR    a directory for what it writes
 #   CONFIG the configuration of Redis that all share
 #   PORT, SENTINEL_PORT, DOWN_AFTER (ms)  the same in all pods
+#   BIND   the address to listen on; all of the pod's by default
 set -eu
-: "${PORT:=6379}" "${SENTINEL_PORT:=26379}" "${DOWN_AFTER:=5000}"
+: "${PORT:=6379}" "${SENTINEL_PORT:=26379}" "${DOWN_AFTER:=5000}" "${BIND:=* -::*}"
 
 leader() {
   for peer in $PEERS; do
@@ -25,7 +26,7 @@ leader() {
 # A Sentinel refuses to start on a name that does not resolve yet.
 resolved() {
   tries=60
-  until getent hosts "$1" >/dev/null; do
+  until getent ahosts "$1" >/dev/null; do
     tries=$((tries - 1))
     [ "$tries" -gt 0 ] || { echo "join: $1 does not resolve" >&2; exit 1; }
     sleep 1
@@ -52,6 +53,7 @@ case $1 in
 redis)
   {
     echo "include $CONFIG"
+    echo "bind $BIND"
     echo "port $PORT"
     echo "dir $DIR"
     echo "replica-announce-ip $ME"
@@ -62,6 +64,7 @@ redis)
 sentinel)
   # Sentinel keeps what it learns in this file, and goes on from there if only it was restarted.
   [ -s "$DIR/sentinel.conf" ] || cat >"$DIR/sentinel.conf" <<END
+bind $BIND
 port $SENTINEL_PORT
 dir $DIR
 protected-mode no

@@ -123,7 +123,7 @@ func (c *Cached) read(ctx context.Context, p Partition, sp ranking.Space, hashes
 	if len(hashes) > 0 {
 		ask = hashes[from:]
 	}
-	v, err := c.Read(ctx, p, sp, ask)
+	v, err := c.readSince(ctx, p, sp, ask, f, before)
 	got := c.elapsed()
 	c.count.readTime.Observe(float64(got-sent) / 1000)
 	if err != nil {
@@ -157,7 +157,9 @@ func (c *Cached) read(ctx context.Context, p Partition, sp ranking.Space, hashes
 		r = f.memory.Read()
 		f.setClock(v.NowMS, sent, got)
 	} else {
-		f.setClock(v.NowMS, sent, got)
+		if !v.replica {
+			f.setClock(v.NowMS, sent, got)
+		}
 		if pos.Compare(before) < 0 {
 			// Redis knows less than it did: it failed over, or was restored.
 			r.End()
@@ -171,7 +173,11 @@ func (c *Cached) read(ctx context.Context, p Partition, sp ranking.Space, hashes
 		w.Holds = c.decoded(p, v, ask)
 	}
 	res.filled = c.fill(ctx, f, r, w)
-	return res, nil
+	if v.replica && !res.filled {
+		// By itself it may be older than what this lookup must see.
+		res.view, err = c.Read(ctx, p, sp, ask)
+	}
+	return res, err
 }
 
 // fill puts a walk into memory, and waits a little if it is ahead of it.

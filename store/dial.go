@@ -65,33 +65,41 @@ const (
 // nothing yet: a Redis that is away is found by the first command, and by
 // readiness. The caller closes the client.
 func Dial(o DialOptions) (redis.UniversalClient, error) {
-	e, err := ParseURL(o.URL)
+	e, u, err := o.universal()
 	if err != nil {
 		return nil, err
 	}
-	if o.Credentials != nil && (e.Username != "" || e.Password != "") {
-		return nil, fmt.Errorf("redis URL %s: credentials are given twice: remove them from the URL, or give no credentials file", Redacted(o.URL))
-	}
-	if err := o.agreeTLS(e); err != nil {
-		return nil, fmt.Errorf("redis URL %s: %w", Redacted(o.URL), err)
-	}
-	conf := o.TLS
-	switch {
-	case o.TLSFor != nil:
-	case conf != nil && !e.TLS:
-		return nil, fmt.Errorf("redis URL %s: a TLS configuration is given: write rediss://", Redacted(o.URL))
-	case conf == nil && e.TLS:
-		if conf, err = e.tlsConfig(); err != nil {
-			return nil, fmt.Errorf("redis URL %s: %w", Redacted(o.URL), err)
-		}
-	}
-	u := universal(&o, e, conf)
 	if e.Cluster {
 		c := u.Cluster()
 		c.ClusterStateReloadInterval = clusterMapAge
 		return redis.NewClusterClient(c), nil
 	}
 	return redis.NewUniversalClient(u), nil
+}
+
+// universal reads the URL and checks that the options agree with it.
+func (o *DialOptions) universal() (*Endpoint, *redis.UniversalOptions, error) {
+	e, err := ParseURL(o.URL)
+	if err != nil {
+		return nil, nil, err
+	}
+	if o.Credentials != nil && (e.Username != "" || e.Password != "") {
+		return nil, nil, fmt.Errorf("redis URL %s: credentials are given twice: remove them from the URL, or give no credentials file", Redacted(o.URL))
+	}
+	if err := o.agreeTLS(e); err != nil {
+		return nil, nil, fmt.Errorf("redis URL %s: %w", Redacted(o.URL), err)
+	}
+	conf := o.TLS
+	switch {
+	case o.TLSFor != nil:
+	case conf != nil && !e.TLS:
+		return nil, nil, fmt.Errorf("redis URL %s: a TLS configuration is given: write rediss://", Redacted(o.URL))
+	case conf == nil && e.TLS:
+		if conf, err = e.tlsConfig(); err != nil {
+			return nil, nil, fmt.Errorf("redis URL %s: %w", Redacted(o.URL), err)
+		}
+	}
+	return e, universal(o, e, conf), nil
 }
 
 func universal(o *DialOptions, e *Endpoint, conf *tls.Config) *redis.UniversalOptions {

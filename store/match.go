@@ -10,6 +10,7 @@ import (
 	"time"
 
 	"inferencecache.io/lookuptier/ranking"
+	"inferencecache.io/lookuptier/store/chaincache"
 )
 
 // Match fills ev with what Redis knows of q, read now. An error means that nothing
@@ -46,7 +47,7 @@ func (s *Store) Match(ctx context.Context, q *ranking.Query, ev *ranking.Evidenc
 // views reads all shards; those without an answer are nil, but not all of them.
 func (s *Store) views(ctx context.Context, q *ranking.Query) ([]*View, error) {
 	if s.shards == 1 {
-		v, err := s.Read(ctx, Partition{Scope: q.Scope}, q.Space, q.Hashes)
+		v, err := s.look(ctx, Partition{Scope: q.Scope}, q.Space, q.Hashes, chaincache.Position{})
 		return []*View{&v}, err
 	}
 	type answer struct {
@@ -59,7 +60,7 @@ func (s *Store) views(ctx context.Context, q *ranking.Query) ([]*View, error) {
 	answers := make(chan answer, s.shards)
 	for shard := range s.shards {
 		go func() {
-			v, err := s.Read(ctx, Partition{Scope: q.Scope, Shard: shard}, q.Space, q.Hashes)
+			v, err := s.look(ctx, Partition{Scope: q.Scope, Shard: shard}, q.Space, q.Hashes, chaincache.Position{})
 			answers <- answer{shard, v, err}
 		}()
 	}

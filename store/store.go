@@ -28,6 +28,9 @@ type Options struct {
 	// Redis is a client of a standalone server, a Sentinel group or a Cluster.
 	// The Store does not close it.
 	Redis redis.UniversalClient
+	// Replicas get the walks of lookups; nil = the masters do. The Store does not
+	// close them.
+	Replicas *Replicas
 	// Shards is K, into how many partitions each (tenant, model) is split; 0 = 1.
 	// All components must agree: Open fails with ErrLayout if Redis says otherwise.
 	Shards int
@@ -69,15 +72,16 @@ type Tracer interface {
 
 // Store reads and writes the index. It is safe for concurrent use.
 type Store struct {
-	rdb     redis.UniversalClient
-	shards  int
-	keyTTL  time.Duration
-	logLen  int64
-	heads   *headCache
-	observe Observer
-	tracer  Tracer
-	log     *slog.Logger
-	touched *touches
+	rdb      redis.UniversalClient
+	replicas *Replicas
+	shards   int
+	keyTTL   time.Duration
+	logLen   int64
+	heads    *headCache
+	observe  Observer
+	tracer   Tracer
+	log      *slog.Logger
+	touched  *touches
 }
 
 // Open is New and Ready.
@@ -115,13 +119,14 @@ func New(o Options) (*Store, error) {
 		return nil, errors.New("store: LogLength and Heads must not be negative")
 	}
 	s := &Store{
-		rdb:     o.Redis,
-		shards:  max(o.Shards, 1),
-		keyTTL:  o.KeyTTL,
-		logLen:  o.LogLength,
-		observe: o.Observer,
-		tracer:  o.Tracer,
-		log:     o.Logger,
+		rdb:      o.Redis,
+		replicas: o.Replicas,
+		shards:   max(o.Shards, 1),
+		keyTTL:   o.KeyTTL,
+		logLen:   o.LogLength,
+		observe:  o.Observer,
+		tracer:   o.Tracer,
+		log:      o.Logger,
 	}
 	if s.keyTTL == 0 {
 		s.keyTTL = DefaultKeyTTL

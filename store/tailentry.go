@@ -27,7 +27,7 @@ func (t *tail) deliver(ctx context.Context, l *tailedLog, batch []redis.XMessage
 		return err
 	}
 	if l.lacks(entries) {
-		v, err := t.s.walk(ctx, l.p, ranking.Space{}, nil)
+		v, err := t.s.walk(ctx, t.s.rdb, l.p, ranking.Space{}, nil)
 		if err != nil {
 			t.s.log.Debug("a change is told without its head", "partition", l.p.String(), "error", err)
 		} else {

@@ -19,22 +19,29 @@ type View struct {
 	// held. If it is shorter than the chain, nobody held the next block; of what lies
 	// beyond that it says nothing.
 	Records []string
+	// replica: it was read from one, whose clock is not the master's.
+	replica bool
 }
 
 // Read returns one atomic view of a partition: its head, and the records of a
 // space's blocks up to the first that nobody holds. With no hashes it reads the head alone.
+// It asks the master.
 func (s *Store) Read(ctx context.Context, p Partition, sp ranking.Space, hashes [][]byte) (View, error) {
+	return s.readFrom(ctx, s.rdb, p, sp, hashes)
+}
+
+func (s *Store) readFrom(ctx context.Context, rdb scripts.TxPiper, p Partition, sp ranking.Space, hashes [][]byte) (View, error) {
 	if s.tracer != nil {
 		if done := s.tracer.Walk(ctx, p.Shard, len(hashes)); done != nil {
-			v, err := s.walk(ctx, p, sp, hashes)
+			v, err := s.walk(ctx, rdb, p, sp, hashes)
 			done(len(v.Records), err)
 			return v, err
 		}
 	}
-	return s.walk(ctx, p, sp, hashes)
+	return s.walk(ctx, rdb, p, sp, hashes)
 }
 
-func (s *Store) walk(ctx context.Context, p Partition, sp ranking.Space, hashes [][]byte) (View, error) {
+func (s *Store) walk(ctx context.Context, rdb scripts.TxPiper, p Partition, sp ranking.Space, hashes [][]byte) (View, error) {
 	k := p.Keys()
 	known := s.heads.get(k.base)
 	id := ""
@@ -42,7 +49,7 @@ func (s *Store) walk(ctx context.Context, p Partition, sp ranking.Space, hashes 
 		id = known.ID
 	}
 	parts := k.script()
-	w, err := scripts.Walk(ctx, s.rdb, &parts, k.Blocks(SpaceSuffix(sp)), id, hashes)
+	w, err := scripts.Walk(ctx, rdb, &parts, k.Blocks(SpaceSuffix(sp)), id, hashes)
 	if err != nil {
 		return View{}, fmt.Errorf("read %v: %w", p, err)
 	}

@@ -25,7 +25,7 @@ const (
 
 // check returns the first thing that makes no sense, and what to write instead.
 func (c *config) check() error {
-	for _, f := range []func() error{c.checkAddresses, c.checkIndex, c.checkCache, c.checkLookups, c.checkKnobs} {
+	for _, f := range []func() error{c.checkAddresses, c.checkSecurity, c.checkIndex, c.checkCache, c.checkLookups, c.checkKnobs} {
 		if err := f(); err != nil {
 			return err
 		}

@@ -12,6 +12,7 @@ import (
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/stretchr/testify/require"
 
+	"inferencecache.io/lookuptier/auth"
 	"inferencecache.io/lookuptier/lookupsvc"
 	"inferencecache.io/lookuptier/policies"
 	"inferencecache.io/lookuptier/ranking/rankingtest"
@@ -53,6 +54,8 @@ func TestTheMetricsPageHasEveryMetricAndNoOther(t *testing.T) {
 	reg := &names{Registerer: prometheus.NewRegistry()}
 	newPodMetrics(reg, newReadiness())
 	tracing.NewCounts(reg)
+	newSecretMetrics(reg)
+	auth.New(nil, reg, nil)
 	newIndexMetrics(reg, (*policies.Set)(nil).For, slog.New(slog.DiscardHandler))
 	_, err := lookupsvc.New(lookupsvc.Options{Index: rankingtest.New(func() int64 { return 1 }), Metrics: reg})
 	require.NoError(t, err)
@@ -103,9 +106,17 @@ func TestTheMetricsPageHasEveryReason(t *testing.T) {
 func TestTheConfigurationPageHasEveryFlagWithItsDefault(t *testing.T) {
 	page, err := os.ReadFile("../../docs/configuration.md")
 	require.NoError(t, err)
-	flags := reflect.TypeFor[config]()
+	documented(t, string(page), reflect.TypeFor[config]())
+}
+
+func documented(t *testing.T, page string, flags reflect.Type) {
+	t.Helper()
 	for i := range flags.NumField() {
 		tag := flags.Field(i).Tag
+		if _, embedded := tag.Lookup("embed"); embedded {
+			documented(t, page, flags.Field(i).Type)
+			continue
+		}
 		name := tag.Get("name")
 		if name == "" {
 			name = strings.ToLower(flags.Field(i).Name)
@@ -116,10 +127,12 @@ func TestTheConfigurationPageHasEveryFlagWithItsDefault(t *testing.T) {
 			continue
 		case value == "${embedded}":
 			value = defaultEmbeddedBind
+		case flags.Field(i).Type.Kind() == reflect.Bool:
+			value = "off"
 		case value == "":
 			value = "empty"
 		}
 		row := regexp.MustCompile("\\| `--" + name + "` \\| `?" + regexp.QuoteMeta(value) + "`? \\|")
-		require.True(t, row.Match(page), "no row of --%s with its default %s", name, value)
+		require.True(t, row.MatchString(page), "no row of --%s with its default %s", name, value)
 	}
 }

@@ -6,6 +6,8 @@ import (
 	"io"
 
 	"github.com/alecthomas/kong"
+
+	"inferencecache.io/lookuptier/cmd/internal/redisfiles"
 )
 
 // config is the command line; docs/configuration.md explains each flag.
@@ -13,12 +15,20 @@ type config struct {
 	GRPCBindAddress string `name:"grpc-bind-address" group:"listeners" default:":9090" placeholder:"HOST:PORT" help:"Where gateways and producers call (${default})."`
 	HTTPBindAddress string `name:"http-bind-address" group:"listeners" default:":8080" placeholder:"HOST:PORT" help:"Where /healthz, /readyz and /metrics are (${default})."`
 	MaxConnAge      span   `name:"grpc-max-connection-age" group:"listeners" default:"5m" placeholder:"DURATION" help:"Age at which a gRPC connection is asked to reconnect, so that new pods get load (${default}); 0 = never."`
+	TLSCert         string `name:"grpc-tls-cert-file" group:"listeners" placeholder:"FILE" help:"PEM of the gRPC port's certificate, followed while the pod runs. Empty = no TLS."`
+	TLSKey          string `name:"grpc-tls-key-file" group:"listeners" placeholder:"FILE" help:"PEM of its key."`
+	TLSClientCA     string `name:"grpc-tls-client-ca-file" group:"listeners" placeholder:"FILE" help:"PEM of the authorities whose certificates callers must show. Empty = callers need none."`
 
-	Redis        string `group:"index" placeholder:"URL" help:"Redis or Valkey: redis://host:port/db, rediss:// for TLS, several hosts for a Cluster, ?master_name= for Sentinel. Empty = an embedded store, which ends with the process."`
-	EmbeddedBind string `name:"embedded-redis-bind-address" group:"index" default:"${embedded}" placeholder:"HOST:PORT" help:"Where the embedded store listens for sidecars, on loopback (${default}); port 0 picks one."`
-	Shards       int    `group:"index" default:"1" placeholder:"K" help:"How many partitions each model of a tenant has, 1 to 1024 (${default}); all components of a tier must agree."`
-	KeyTTL       span   `name:"key-ttl" group:"index" default:"24h" placeholder:"DURATION" help:"How long Redis keeps what is not reported again (${default}); longer than every policy's evictionTTL."`
-	Sweep        span   `name:"sweep-interval" group:"index" default:"1m" placeholder:"DURATION" help:"How often expired holds are dropped (${default})."`
+	AuthTokens        string `name:"auth-tokens-file" group:"auth" placeholder:"FILE" help:"YAML of bearer tokens and the tenants that each may look up and report for, followed while the pod runs. Empty = no tokens are asked for."`
+	AuthAllowInsecure bool   `name:"auth-allow-insecure" group:"auth" help:"Take tokens without TLS on an address that is not loopback: something else encrypts the way."`
+
+	Redis        string           `group:"index" placeholder:"URL" help:"Redis or Valkey: redis://host:port/db, rediss:// for TLS, several hosts for a Cluster, ?master_name= for Sentinel. Empty = an embedded store, which ends with the process."`
+	EmbeddedBind string           `name:"embedded-redis-bind-address" group:"index" default:"${embedded}" placeholder:"HOST:PORT" help:"Where the embedded store listens for sidecars, on loopback (${default}); port 0 picks one."`
+	RedisFiles   redisfiles.Flags `embed:""`
+	ReadFrom     string           `name:"read-from" group:"index" default:"master" enum:"master,replica" placeholder:"WHERE" help:"Where lookups read what memory does not have: master, or replica of a Sentinel group or a Cluster, which may lag behind (${default})."`
+	Shards       int              `group:"index" default:"1" placeholder:"K" help:"How many partitions each model of a tenant has, 1 to 1024 (${default}); all components of a tier must agree."`
+	KeyTTL       span             `name:"key-ttl" group:"index" default:"24h" placeholder:"DURATION" help:"How long Redis keeps what is not reported again (${default}); longer than every policy's evictionTTL."`
+	Sweep        span             `name:"sweep-interval" group:"index" default:"1m" placeholder:"DURATION" help:"How often expired holds are dropped (${default})."`
 
 	Cache        string `group:"cache" default:"on" enum:"on,off" placeholder:"on|off" help:"Whether lookups are answered from the pod's own memory, kept right by Redis' change log (${default})."`
 	CacheBytes   size   `name:"cache-bytes" group:"cache" default:"256MiB" placeholder:"SIZE" help:"Memory for blocks (${default})."`
@@ -68,7 +78,7 @@ func parse(args []string, stdout, stderr io.Writer) (c *config, code int, done b
 		kong.DefaultEnvars("LOOKUPD"),
 		kong.Vars{"version": versionLine(), "embedded": defaultEmbeddedBind},
 		kong.ExplicitGroups([]kong.Group{
-			{Key: "listeners", Title: "Listeners"}, {Key: "index", Title: "Index"}, {Key: "cache", Title: "Cache"},
+			{Key: "listeners", Title: "Listeners"}, {Key: "auth", Title: "Tokens"}, {Key: "index", Title: "Index"}, {Key: "cache", Title: "Cache"},
 			{Key: "lookups", Title: "Lookups"},
 			{Key: "ranking", Title: "Ranking"}, {Key: "process", Title: "Process"},
 		}),

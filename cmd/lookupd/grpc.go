@@ -13,9 +13,10 @@ import (
 )
 
 // newGRPC makes the server with all of its services.
-func newGRPC(c *config, s *lookupsvc.Service, ready *readiness, t tracer, e *endless) *grpc.Server {
+func newGRPC(c *config, s *lookupsvc.Service, ready *readiness, t tracer, e *endless, sec *security) *grpc.Server {
 	unary, stream := t.interceptors()
-	server := grpc.NewServer(append(lookupsvc.ServerOptions(),
+	unaryAuth, streamAuth := sec.interceptors()
+	server := grpc.NewServer(append(append(lookupsvc.ServerOptions(), sec.serverOptions()...),
 		grpc.MaxConcurrentStreams(4096),
 		grpc.ConnectionTimeout(20*time.Second),
 		grpc.KeepaliveEnforcementPolicy(keepalive.EnforcementPolicy{
@@ -29,8 +30,8 @@ func newGRPC(c *config, s *lookupsvc.Service, ready *readiness, t tracer, e *end
 			MaxConnectionAge:      time.Duration(c.MaxConnAge),
 			MaxConnectionAgeGrace: 5 * time.Minute,
 		}),
-		grpc.ChainUnaryInterceptor(append(unary, s.UnaryRecovery())...),
-		grpc.ChainStreamInterceptor(append(stream, e.intercept, s.StreamRecovery())...),
+		grpc.ChainUnaryInterceptor(append(append(unary, s.UnaryRecovery()), unaryAuth...)...),
+		grpc.ChainStreamInterceptor(append(append(stream, e.intercept, s.StreamRecovery()), streamAuth...)...),
 	)...)
 	lookupsvc.Register(server, s)
 	healthpb.RegisterHealthServer(server, ready.health)

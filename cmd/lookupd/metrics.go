@@ -15,6 +15,7 @@ type podMetrics struct {
 	up         prometheus.Gauge
 	redisUp    prometheus.Gauge
 	probe      prometheus.Histogram
+	tls        prometheus.Gauge
 	loaded     prometheus.Gauge
 	lastReload prometheus.Gauge
 	reloads    prometheus.Counter
@@ -34,13 +35,12 @@ func newPodMetrics(reg prometheus.Registerer, ready *readiness) *podMetrics {
 		probe: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Name: "redis_probe_seconds",
 			Help:    "Time that Redis took to answer a probe.",
 			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}}),
+		tls:        gauge("server_grpc_tls_enabled", "1 if the gRPC port speaks TLS."),
 		loaded:     gauge("policies_loaded", "Tenants with a policy of their own in force."),
 		lastReload: gauge("policy_reload_last_success_timestamp_seconds", "When the policies in force were loaded, Unix seconds; 0 without --policy-dir."),
 		reloads:    counter("policy_reloads_total", "Changed policies that were put in force."),
 		badReloads: counter("policy_reload_failures_total", "Changed policies that were wrong and not put in force."),
 	}
-	tls := gauge("server_grpc_tls_enabled", "1 if the gRPC port speaks TLS.")
-	tls.Set(0)
 	isReady := prometheus.NewGaugeFunc(prometheus.GaugeOpts{Namespace: namespace, Name: "ready",
 		Help: "1 while /readyz says so."}, func() float64 {
 		if ready.whyNot() != nil {
@@ -52,7 +52,7 @@ func newPodMetrics(reg prometheus.Registerer, ready *readiness) *podMetrics {
 		Help:        "1; the labels tell what runs.",
 		ConstLabels: prometheus.Labels{"version": version, "revision": revision(), "goversion": runtime.Version()}})
 	build.Set(1)
-	reg.MustRegister(m.up, m.redisUp, m.probe, m.loaded, m.lastReload, m.reloads, m.badReloads, tls, isReady, build,
+	reg.MustRegister(m.up, m.redisUp, m.probe, m.loaded, m.lastReload, m.reloads, m.badReloads, m.tls, isReady, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewBuildInfoCollector())
 	return m

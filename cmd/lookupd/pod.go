@@ -27,13 +27,14 @@ type pod struct {
 	policies  policySource
 	tracer    tracer
 	endless   *endless
+	security  security
 	backend   *backend
 	cached    *store.Cached // nil with --cache off
 	grpc      *grpc.Server
 	http      *http.Server
 	// broken gets the first error that the pod cannot live with.
 	broken chan error
-	// stop ends the workers: prober and sweeper.
+	// stop ends the workers: prober, sweeper, and who reads secrets again.
 	stop    context.CancelFunc
 	workers sync.WaitGroup
 	// listening are the two serve loops.
@@ -56,12 +57,16 @@ func start(c *config, log *slog.Logger) (*pod, error) {
 
 func (p *pod) build(ctx context.Context) (err error) {
 	c, log := p.config, p.log
+	warnOfMemory(c, log)
 	registry := prometheus.NewRegistry()
 	p.metrics = newPodMetrics(registry, p.readiness)
 	if p.tracer, err = openTracer(ctx, registry, log); err != nil {
 		return err
 	}
 	if p.policies, err = watchPolicies(c, p.metrics, log); err != nil {
+		return err
+	}
+	if p.security, err = openSecurity(c, registry, p.metrics, log); err != nil {
 		return err
 	}
 	// Ports first: a taken one must not cost a half-started pod.
@@ -78,12 +83,13 @@ func (p *pod) build(ctx context.Context) (err error) {
 		return errors.Join(err, grpcListener.Close(), httpListener.Close())
 	}
 	prober.opened = func() { p.workers.Go(func() { sweeper.Run(ctx) }) }
+	p.workers.Go(func() { p.security.follow(ctx) })
 	p.workers.Go(func() {
 		if err := prober.run(ctx); err != nil {
 			p.broken <- err
 		}
 	})
-	p.grpc = newGRPC(c, service, p.readiness, p.tracer, p.endless)
+	p.grpc = newGRPC(c, service, p.readiness, p.tracer, p.endless, &p.security)
 	p.http = newHTTP(registry, p.readiness, log)
 	p.serve(grpcListener, httpListener)
 	return nil
@@ -92,13 +98,16 @@ func (p *pod) build(ctx context.Context) (err error) {
 // wire connects Redis, the store and the service.
 func (p *pod) wire(registry *prometheus.Registry) (*lookupsvc.Service, *prober, *store.Sweeper, error) {
 	c, log := p.config, p.log
-	b, err := openBackend(c, log)
+	b, err := openBackend(c, p.security.redis, log)
 	if err != nil {
 		return nil, nil, nil, err
 	}
 	p.backend = b
+	if b.replicas != nil {
+		registry.MustRegister(b.replicas)
+	}
 	index, err := store.New(store.Options{
-		Redis: b.client, Shards: c.Shards, KeyTTL: time.Duration(c.KeyTTL),
+		Redis: b.client, Replicas: b.replicas, Shards: c.Shards, KeyTTL: time.Duration(c.KeyTTL),
 		Observer: newIndexMetrics(registry, p.policies.For, log), Tracer: p.tracer.walks(), Logger: log,
 	})
 	if err != nil {

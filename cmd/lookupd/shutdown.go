@@ -15,8 +15,8 @@ const httpGrace = 2 * time.Second
 //  2. --shutdown-delay, in which the pod takes calls as before;
 //  3. gRPC takes no new calls, ends those without an end of their own (watches of health,
 //     streams of events and metrics), gives the others --drain, then cuts them;
-//  4. the workers end: the sweeper after its current script, the prober, the cache's
-//     follower of the log, the policies; the last spans are sent;
+//  4. the workers end: the sweeper after its current script, the prober, the reader
+//     of secrets, the cache's follower of the log, the policies; the last spans are sent;
 //  5. HTTP ends: until here the metrics could be read;
 //  6. Redis' client, and last the embedded store.
 //

@@ -44,12 +44,12 @@ func conversations(t *testing.T) (requests, bool) {
 
 // mix is made: conversations that grow turn by turn under a few system prompts, and
 // between them batch jobs whose prompts come once.
-func mix(scan int) requests {
+func mix(n, scan int) requests {
 	return func(yield func([]uint64) bool) {
 		r := rand.New(rand.NewPCG(3, uint64(scan)))
 		var talks [][]uint64
 		next := uint64(1 << 32)
-		for range 12_000 {
+		for range n {
 			if r.IntN(100) < scan {
 				once := []uint64{next}
 				for range 40 {
@@ -153,14 +153,19 @@ func share(t *testing.T, reqs requests, bytes int64) (ours, lru float64, blocks 
 }
 
 func TestEvictionKeepsWhatIsWantedAgain(t *testing.T) {
-	loads := map[string]requests{"talks": mix(0), "talks and 50% scans": mix(50), "talks and 80% scans": mix(80)}
-	if trace, ok := conversations(t); ok {
+	trace, ok := conversations(t)
+	n, sizes := 3000, []int64{1}
+	if ok { // somebody wants figures
+		n, sizes = 12_000, []int64{1, 2, 4, 8}
+	}
+	loads := map[string]requests{"talks": mix(n, 0), "talks and 50% scans": mix(n, 50), "talks and 80% scans": mix(n, 80)}
+	if ok {
 		loads["conversation trace"] = trace
 	}
 	for name, load := range loads {
 		all, _, total := share(t, load, 1<<32)
 		t.Logf("%-20s unbounded: %5.1f %% of the blocks needed, %d blocks", name, 100*all, total)
-		for _, mb := range []int64{1, 4} {
+		for _, mb := range sizes {
 			ours, lru, blocks := share(t, load, mb<<20)
 			t.Logf("%-20s %d MiB, %6d blocks: %5.1f %%, LRU of as many blocks %5.1f %%", name, mb, blocks, 100*ours, 100*lru)
 			require.Greater(t, ours, lru-0.05)

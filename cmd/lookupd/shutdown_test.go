@@ -42,7 +42,7 @@ func TestOnSIGTERMThePodIsNotReadyBeforeItStopsTakingCalls(t *testing.T) {
 	require.Equal(t, http.StatusOK, code)
 	require.Equal(t, "NO_HINT", p.ask(lookup("t", "a")), "calls are taken as before")
 	require.Equal(t, "0", p.metric("inferencecache_ready"))
-	p.signal() // enough waited; the watch above would keep the drain waiting too
+	p.signal() // enough waited
 	require.Equal(t, exitOK, p.waitExit())
 }
 

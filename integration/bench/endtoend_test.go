@@ -1,12 +1,14 @@
 package bench
 
 import (
+	"cmp"
 	"context"
 	"fmt"
 	"net"
 	"slices"
 	"sync"
 	"sync/atomic"
+	"syscall"
 	"testing"
 	"time"
 
@@ -31,10 +33,12 @@ import (
 //	packed  the same with a packed chain
 //	client  the same through the Go client, which packs a chain given hash by hash
 //
-// Each has a connection of its own. They take turns call by call, and then round by round with 16 callers, so that what
-// else the machine does hits all alike. x-empty is a p50 as a multiple of the empty
-// handler's; packed-x-stock and packed-x-codec are calls a second, packed against plain.
-// Callers and pod share the machine's cores.
+// Each has a connection of its own. They take turns call by call, and then round by
+// round with 16 callers, so that what else the machine does hits all alike. x-empty is
+// a p50 as a multiple of the empty handler's. packed-x-stock and packed-x-codec are
+// calls a second, packed against plain, in the median round; packed-cpu-x-… are the
+// same by processor time, which is what they come to on a machine that does nothing
+// else. Callers and pod share the machine's cores.
 func BenchmarkEndToEnd(b *testing.B) {
 	for _, blocks := range []int{256, 2000} {
 		b.Run(fmt.Sprint(blocks, " blocks"), func(b *testing.B) { benchEndToEnd(b, blocks) })
@@ -43,11 +47,12 @@ func BenchmarkEndToEnd(b *testing.B) {
 
 // contender is one way to serve and to ask.
 type contender struct {
-	name  string
-	ask   func() (replicas int, err error)
-	took  []time.Duration // one caller's calls
-	calls int64           // of many callers
-	busy  time.Duration   // for how long they called
+	name string
+	ask  func() (replicas int, err error)
+	took []time.Duration // one caller's calls
+	// Of many callers, round by round: calls a second, and a call's processor time on
+	// both sides, µs.
+	rates, costs []float64
 }
 
 func benchEndToEnd(b *testing.B, blocks int) {
@@ -58,11 +63,11 @@ func benchEndToEnd(b *testing.B, blocks int) {
 	require.Len(b, reply.GetReplicaScores(), 8, reply)
 
 	empty := connect(b, listen(b, func(g *grpc.Server) { pb.RegisterInferenceCacheServer(g, &emptyServer{reply: reply}) }))
-	stock := connect(b, listen(b, func(g *grpc.Server) { pb.RegisterInferenceCacheServer(g, s) }))
+	generated := connect(b, listen(b, func(g *grpc.Server) { pb.RegisterInferenceCacheServer(g, s) }))
 	wire := listen(b, func(g *grpc.Server) { lookupsvc.Register(g, s) }, lookupsvc.ServerOptions()...)
 	contenders := []*contender{
 		{name: "empty", ask: asking(empty, plain)},
-		{name: "stock", ask: asking(stock, plain)},
+		{name: "stock", ask: asking(generated, plain)},
 		{name: "codec", ask: asking(connect(b, wire), plain)},
 		{name: "packed", ask: asking(connect(b, wire), packed)},
 		{name: "client", ask: throughClient(b, wire, plain)},
@@ -74,21 +79,26 @@ func benchEndToEnd(b *testing.B, blocks int) {
 			c.took = append(c.took, time.Since(start))
 		}
 	}
-	const rounds, round = 10, 100 * time.Millisecond
+	const rounds, round = 21, 100 * time.Millisecond
 	for range rounds {
 		for _, c := range contenders {
 			c.crowd(b, 16, round)
 		}
 	}
 	for _, c := range contenders {
-		b.ReportMetric(float64(c.p50().Nanoseconds())/1000, c.name+"-p50-µs")
-		b.ReportMetric(c.rate(), c.name+"-calls/s")
+		p50 := median(c.took)
+		b.ReportMetric(float64(p50.Nanoseconds())/1000, c.name+"-p50-µs")
+		b.ReportMetric(median(c.rates), c.name+"-calls/s")
+		b.ReportMetric(median(c.costs), c.name+"-cpu-µs")
 		if c.name != "empty" {
-			b.ReportMetric(float64(c.p50())/float64(contenders[0].p50()), c.name+"-x-empty")
+			b.ReportMetric(float64(p50)/float64(median(contenders[0].took)), c.name+"-x-empty")
 		}
 	}
-	b.ReportMetric(contenders[3].rate()/contenders[1].rate(), "packed-x-stock")
-	b.ReportMetric(contenders[3].rate()/contenders[2].rate(), "packed-x-codec")
+	stock, codec, packs := contenders[1], contenders[2], contenders[3]
+	b.ReportMetric(ratio(packs.rates, stock.rates), "packed-x-stock")
+	b.ReportMetric(ratio(packs.rates, codec.rates), "packed-x-codec")
+	b.ReportMetric(ratio(stock.costs, packs.costs), "packed-cpu-x-stock")
+	b.ReportMetric(ratio(codec.costs, packs.costs), "packed-cpu-x-codec")
 	b.ReportMetric(0, "ns/op") // a turn of all of them means nothing
 }
 
@@ -102,7 +112,7 @@ func (c *contender) call(b *testing.B) {
 func (c *contender) crowd(b *testing.B, callers int, d time.Duration) {
 	var calls atomic.Int64
 	var done sync.WaitGroup
-	start := time.Now()
+	start, used := time.Now(), processorTime(b)
 	for range callers {
 		done.Go(func() {
 			for time.Since(start) < d {
@@ -112,16 +122,29 @@ func (c *contender) crowd(b *testing.B, callers int, d time.Duration) {
 		})
 	}
 	done.Wait()
-	c.calls += calls.Load()
-	c.busy += time.Since(start)
+	c.rates = append(c.rates, float64(calls.Load())/time.Since(start).Seconds())
+	c.costs = append(c.costs, float64((processorTime(b)-used).Nanoseconds())/1000/float64(calls.Load()))
 }
 
-func (c *contender) p50() time.Duration {
-	slices.Sort(c.took)
-	return c.took[len(c.took)/2]
+// ratio is that of the median round.
+func ratio(a, b []float64) float64 {
+	ratios := make([]float64, len(a))
+	for i := range ratios {
+		ratios[i] = a[i] / b[i]
+	}
+	return median(ratios)
 }
 
-func (c *contender) rate() float64 { return float64(c.calls) / c.busy.Seconds() }
+// processorTime is what the process has used so far, the collector included.
+func processorTime(b *testing.B) time.Duration {
+	var u syscall.Rusage
+	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
+	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
+}
+
+func median[T cmp.Ordered](all []T) T {
+	return slices.Sorted(slices.Values(all))[len(all)/2]
+}
 
 func asking(c pb.InferenceCacheClient, req *pb.LookupRouteRequest) func() (int, error) {
 	return func() (int, error) {

@@ -45,9 +45,9 @@ func WhatIfs(in *Input, ev *Evidence, p *Policy, k *Knobs) []WhatIf {
 		try("minimumMatchedTokens and routingFloorScore", whole(p.MinimumMatchedTokens)+" and "+number(p.RoutingFloorScore), "0 and 0",
 			func(p *Policy, _ *Knobs) { p.MinimumMatchedTokens, p.RoutingFloorScore = 0, 0 })
 	}
-	try("affinityRouting", toggle(p.Affinity), toggle(!p.Affinity), func(p *Policy, _ *Knobs) { p.Affinity = !p.Affinity })
-	try("strategy.enableTenantHot", strconv.FormatBool(p.TenantHot), strconv.FormatBool(!p.TenantHot),
-		func(p *Policy, _ *Knobs) { p.TenantHot = !p.TenantHot })
+	// What gives more hints, never what gives fewer: that everybody knows.
+	try("affinityRouting", onWord(p.Affinity, "Enabled", "Disabled"), "Enabled", func(p *Policy, _ *Knobs) { p.Affinity = true })
+	try("strategy.enableTenantHot", onWord(p.TenantHot, "true", "false"), "true", func(p *Policy, _ *Knobs) { p.TenantHot = true })
 	try("--pressure-weight", number(k.PressureWeight), "0", func(_ *Policy, k *Knobs) { k.PressureWeight = 0 })
 	try("--slo-tight-ttft-ms", whole(int64(k.SLOTightTTFTMS)), "0", func(_ *Policy, k *Knobs) { k.SLOTightTTFTMS = 0 })
 	try("--tenant-hot-min-hit-rate", number(k.TenantHotMinHitRate), "0", func(_ *Policy, k *Knobs) { k.TenantHotMinHitRate = 0 })
@@ -63,11 +63,11 @@ func topOf(c []Candidate) Candidate {
 	return c[0]
 }
 
-func toggle(on bool) string {
+func onWord(on bool, yes, no string) string {
 	if on {
-		return "Enabled"
+		return yes
 	}
-	return "Disabled"
+	return no
 }
 
 // String is the change and its outcome in one line.

@@ -1,6 +1,7 @@
 package main
 
 import (
+	"cmp"
 	"context"
 	"errors"
 	"fmt"
@@ -18,8 +19,11 @@ const (
 	exitUsage   = 2 // the command line was
 )
 
+// defaultServer is a pod on this machine.
+const defaultServer = "127.0.0.1:9090"
+
 type cli struct {
-	Server  string           `default:"127.0.0.1:9090" placeholder:"HOST:PORT" help:"gRPC address of a lookup pod (${default})."`
+	Server  string           `placeholder:"HOST:PORT" help:"gRPC address of a lookup pod (${server})."`
 	Timeout time.Duration    `default:"5s" help:"How long one call may take."`
 	Output  string           `short:"o" enum:"table,json" default:"table" help:"table for people, json for programs."`
 	Version kong.VersionFlag `env:"-" help:"Print the version."`
@@ -30,6 +34,9 @@ type cli struct {
 	Evict  evictCmd  `cmd:"" help:"Tell the index that a replica no longer holds some hashes."`
 	Clear  clearCmd  `cmd:"" help:"Tell the index that a replica holds nothing any more."`
 	Alive  aliveCmd  `cmd:"" help:"Tell the index that a replica is alive."`
+
+	Explain explainCmd `cmd:"" help:"Show how a lookup is decided, step by step, from Redis itself."`
+	Doctor  doctorCmd  `cmd:"" help:"Look for what is wrong with a tier, and say what to do."`
 
 	Replay   replayCmd   `cmd:"" help:"Play a request trace against the tier with simulated engines."`
 	GenTrace genTraceCmd `cmd:"" help:"Write a synthetic trace to standard output."`
@@ -46,8 +53,10 @@ type streams struct {
 // session is what a command runs with.
 type session struct {
 	streams
-	ctx     context.Context
-	server  string
+	ctx    context.Context
+	server string
+	// named: the command line says which pod; otherwise server is the usual one.
+	named   bool
 	timeout time.Duration
 	json    bool
 	// width of the terminal that out is, in columns; 0 = out is no terminal.
@@ -75,7 +84,7 @@ func run(ctx context.Context, args []string, s streams) int {
 		kong.Description("Look at a lookup tier, change what it knows, replay traffic against it.\n\n"+
 			"Each flag can be set by an environment variable, LOOKUPCTL_ and its name: LOOKUPCTL_SERVER=pod:9090."),
 		kong.DefaultEnvars("LOOKUPCTL"),
-		kong.Vars{"version": version},
+		kong.Vars{"version": version, "server": defaultServer},
 		kong.Writers(s.out, s.err),
 		kong.Exit(func(int) { exited = true }),
 		kong.ConfigureHelp(kong.HelpOptions{Compact: true}),
@@ -96,7 +105,8 @@ func run(ctx context.Context, args []string, s streams) int {
 	return fail(s.err, parsed.Run(&session{
 		streams: s,
 		ctx:     ctx,
-		server:  c.Server,
+		server:  cmp.Or(c.Server, defaultServer),
+		named:   c.Server != "",
 		timeout: c.Timeout,
 		json:    c.Output == "json",
 		width:   widthOf(s.out),

@@ -11,7 +11,10 @@ import (
 	pb "inferencecache.io/lookuptier/gen/inferencecache/v1alpha1"
 )
 
-type lookupCmd struct {
+type lookupCmd struct{ lookupFlags }
+
+// lookupFlags make a lookup.
+type lookupFlags struct {
 	scopeFlags
 	Scheme    string `placeholder:"NAME" help:"Hash scheme; lookups match only what was reported under the same one."`
 	Adapter   string `placeholder:"NAME" help:"LoRA adapter; none = the base model."`
@@ -70,7 +73,7 @@ func (c *lookupCmd) Run(s *session) error {
 	return nil
 }
 
-func (c *lookupCmd) request(s *session) (*pb.LookupRouteRequest, error) {
+func (c *lookupFlags) request(s *session) (*pb.LookupRouteRequest, error) {
 	req := &pb.LookupRouteRequest{}
 	if c.Request != "" {
 		if c.promptFlags != (promptFlags{}) || c.Text != "" {
@@ -96,7 +99,7 @@ func (c *lookupCmd) request(s *session) (*pb.LookupRouteRequest, error) {
 	return req, nil
 }
 
-func (c *lookupCmd) fromFlags(req *pb.LookupRouteRequest, s *session) error {
+func (c *lookupFlags) fromFlags(req *pb.LookupRouteRequest, s *session) error {
 	if c.Tokens != "" && c.BlockTokens != 0 {
 		return usagef("--block-tokens goes with --chain; token ids are cut by the pod's --engine-block-size")
 	}

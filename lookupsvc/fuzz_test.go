@@ -26,6 +26,8 @@ func FuzzLookupRoute(f *testing.F) {
 		{TenantId: "strict", ModelId: "m", HashScheme: "s", TokenIds: ids},
 		{TenantId: "exact", ModelId: "m", HashScheme: "s", TokenIds: ids, Slo: &pb.SLO{TtftMs: -4}},
 		{TenantId: ReservedTenant, PromptText: "x", AdapterId: "lora"},
+		{TenantId: "t", ModelId: "m", HashScheme: "s", PackedBlockHashes: []byte("ab"), PackedHashBytes: 1, BlockTokenCounts: []int32{64}},
+		{TenantId: "strict", ModelId: "m", HashScheme: "s", PackedBlockHashes: []byte("abc"), PackedHashBytes: 2, BlockTokenCounts: []int32{64, 1}},
 	} {
 		raw, err := proto.Marshal(req)
 		require.NoError(f, err)
@@ -63,6 +65,7 @@ func FuzzReport(f *testing.F) {
 	for _, u := range []*pb.CacheStateUpdate{
 		{}, prefixes(&pb.PrefixEntry{PrefixHash: []byte("a"), TokenCount: 5, Tier: 99}),
 		prefixes(&pb.PrefixEntry{BlockHashes: [][]byte{{1}, {2}}, BlockTokenCounts: []int32{1 << 30, 1 << 30}}),
+		prefixes(&pb.PrefixEntry{PackedBlockHashes: []byte("abcd"), PackedHashBytes: 2, BlockTokenCounts: []int32{1 << 30}}),
 		update(func(u *pb.CacheStateUpdate) { u.Stats, u.TimestampUs = &pb.ReplicaStats{HitRate: 0.5}, -1 }),
 	} {
 		raw, err := proto.Marshal(u)

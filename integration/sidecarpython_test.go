@@ -106,29 +106,6 @@ func prompt(seed, n int) []uint32 {
 	return out
 }
 
-// hinted is nil if a lookup by token ids through the pod answers replica and matched tokens; an
-// empty replica stands for no candidate at all.
-func hinted(t testing.TB, p *pod.Pod, model string, tokens []uint32, adapter, replica string, matched int) func() error {
-	return func() error {
-		r, err := p.Client.LookupRoute(t.Context(), &pb.LookupRouteRequest{TenantId: "t", ModelId: model, HashScheme: scheme, TokenIds: tokens, AdapterId: adapter})
-		if err != nil {
-			return err
-		}
-		got := ""
-		if r.GetReasonCode() == "PREFIX_MATCH" {
-			got = fmt.Sprint(r.GetReplicaScores()[0].GetReplicaId(), " ", r.GetReplicaScores()[0].GetMatchedTokens())
-		}
-		want := ""
-		if replica != "" {
-			want = fmt.Sprint(replica, " ", matched)
-		}
-		if got != want {
-			return fmt.Errorf("%s %q, want %q", r.GetReasonCode(), got, want)
-		}
-		return nil
-	}
-}
-
 // TestASidecarInPythonIsMatchedByALookup drives the example of docs/writing-to-redis.md through a
 // store, a removal, lost scripts, a lost Redis, a lapsed lease and a retirement.
 func TestASidecarInPythonIsMatchedByALookup(t *testing.T) {

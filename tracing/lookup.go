@@ -2,6 +2,7 @@ package tracing
 
 import (
 	"context"
+	"errors"
 	"time"
 
 	"go.opentelemetry.io/otel/attribute"
@@ -88,7 +89,7 @@ func (x *tracedIndex) Match(ctx context.Context, q *ranking.Query, ev *ranking.E
 	defer span.End()
 	err := x.Index.Match(ctx, q, ev)
 	if err != nil {
-		span.SetStatus(codes.Error, err.Error())
+		failed(span, err)
 		return err
 	}
 	span.SetAttributes(found(ev)...)
@@ -106,8 +107,21 @@ func (t *Tracing) Walk(ctx context.Context, shard, asked int) (done func(held in
 	return func(held int, err error) {
 		span.SetAttributes(AttrHeld.Int(held))
 		if err != nil {
-			span.SetStatus(codes.Error, err.Error())
+			failed(span, err)
 		}
 		span.End()
+	}
+}
+
+// failed marks a span. What an error of Redis says may quote the command, and with it
+// hashes, so the text stays in the pod's log.
+func failed(span trace.Span, err error) {
+	switch {
+	case errors.Is(err, context.DeadlineExceeded):
+		span.SetStatus(codes.Error, "out of time")
+	case errors.Is(err, context.Canceled):
+		span.SetStatus(codes.Error, "canceled")
+	default:
+		span.SetStatus(codes.Error, "the index did not answer; the log has its words")
 	}
 }

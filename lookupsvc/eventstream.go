@@ -3,6 +3,7 @@ package lookupsvc
 import (
 	"context"
 	"errors"
+	"strings"
 	"time"
 
 	"google.golang.org/grpc"
@@ -124,13 +125,15 @@ func sendEvents(ctx context.Context, stream grpc.ServerStreamingServer[pb.CacheE
 			return status.FromContextError(ctx.Err()).Err()
 		case c := <-ahead:
 			hashes := c.Hashes
+			// Who writes to Redis directly may have called itself anything.
+			replica, model, tenant, adapter := utf8Of(c.Replica), utf8Of(c.Model), utf8Of(c.Tenant), utf8Of(c.Adapter)
 			if c.Kind == ranking.ChangeCleared || c.Kind == ranking.ChangeUpdated {
 				hashes = [][]byte{nil} // one event, of no hash
 			}
 			for _, h := range hashes {
 				if err := stream.Send(&pb.CacheEvent{
-					Type: eventTypes[c.Kind], ReplicaId: c.Replica, ModelId: c.Model, TenantId: c.Tenant,
-					PrefixHash: h, TimestampUs: c.AtMS * 1000, AdapterId: c.Adapter,
+					Type: eventTypes[c.Kind], ReplicaId: replica, ModelId: model, TenantId: tenant,
+					PrefixHash: h, TimestampUs: c.AtMS * 1000, AdapterId: adapter,
 				}); err != nil {
 					return err
 				}
@@ -138,3 +141,6 @@ func sendEvents(ctx context.Context, stream grpc.ServerStreamingServer[pb.CacheE
 		}
 	}
 }
+
+// utf8Of is name as a message can carry it.
+func utf8Of(name string) string { return strings.ToValidUTF8(name, "\uFFFD") }

@@ -70,6 +70,15 @@ func TestEachHashOfAChangeIsAnEvent(t *testing.T) {
 		"REPLICA_UPDATED   9000", "ALL_CLEARED   10000"}, got)
 }
 
+func TestNamesThatAreNoUTF8AreToldAllTheSame(t *testing.T) {
+	_, c := streaming(t, newScript(nil, ranking.Change{Kind: ranking.ChangeCleared, Scope: changesOfT, Replica: "r\xff"}))
+	stream, err := c.StreamCacheEvents(t.Context(), &pb.StreamEventsRequest{})
+	require.NoError(t, err)
+	e, err := stream.Recv()
+	require.NoError(t, err)
+	require.Equal(t, "r\uFFFD", e.GetReplicaId())
+}
+
 func TestTheFilterReachesTheIndex(t *testing.T) {
 	x := newScript(nil)
 	_, c := streaming(t, x)

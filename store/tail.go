@@ -24,8 +24,9 @@ const (
 	tailDiscover = time.Second
 	// tailPatience is how long Redis may be away before a tail gives up.
 	tailPatience = 10 * time.Second
-	// tailAtOnce bounds the logs that are read in one round trip.
-	tailAtOnce = 256
+	// tailAtOnce bounds the logs that are read in one round trip, tailCount the entries
+	// of each: 500 hashes an entry at most, so some ten megabytes for a stream at worst.
+	tailAtOnce, tailCount = 32, 64
 )
 
 // Follow hands every change that f lets pass to take, until ctx ends, which is no
@@ -220,7 +221,7 @@ func (t *tail) read(ctx context.Context) (more bool, err error) {
 			return false, err
 		}
 		for i, l := range logs {
-			more = more || len(batches[i]) == readCount
+			more = more || len(batches[i]) == tailCount
 			if err := t.deliver(ctx, l, batches[i]); err != nil {
 				return false, err
 			}
@@ -233,7 +234,7 @@ func (t *tail) readLogs(ctx context.Context, logs []*tailedLog) ([][]redis.XMess
 	cmds := make([]*redis.XStreamSliceCmd, len(logs))
 	_, err := t.s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, l := range logs {
-			cmds[i] = p.XRead(ctx, &redis.XReadArgs{Streams: []string{l.keys.Log(), l.pos.String()}, Count: readCount, Block: -1})
+			cmds[i] = p.XRead(ctx, &redis.XReadArgs{Streams: []string{l.keys.Log(), l.pos.String()}, Count: tailCount, Block: -1})
 		}
 		return nil
 	})

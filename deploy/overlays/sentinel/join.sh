@@ -62,12 +62,15 @@ redis)
   exec redis-server "$DIR/redis.conf"
   ;;
 sentinel)
-  # Sentinel keeps what it learns in this file, and goes on from there if only it was restarted.
+  # Sentinel keeps what it learns in this file, and goes on from there if only it was restarted. Its id
+  # outlives the pod: the others count every id they ever met when they ask for a majority.
+  id=$(printf %s "$ME" | sha1sum | cut -c 1-40)
   [ -s "$DIR/sentinel.conf" ] || cat >"$DIR/sentinel.conf" <<END
 bind $BIND
 port $SENTINEL_PORT
 dir $DIR
 protected-mode no
+sentinel myid $id
 sentinel resolve-hostnames yes
 sentinel announce-hostnames yes
 sentinel announce-ip $ME

@@ -28,7 +28,7 @@ func gatherRedis(ctx context.Context, rdb redis.UniversalClient, name string, no
 			f.Err = errors.New("this kind of client cannot be examined")
 			return f
 		}
-		if f.Err = one.Ping(ctx).Err(); f.Err != nil && !answered(f.Err) {
+		if f.Err = one.Ping(ctx).Err(); f.Err != nil && (!answered(f.Err) || refused(f.Err)) {
 			return f
 		}
 		f.Err = nil
@@ -69,6 +69,11 @@ func gatherRedis(ctx context.Context, rdb redis.UniversalClient, name string, no
 func answered(err error) bool {
 	var fromServer redis.Error
 	return errors.As(err, &fromServer)
+}
+
+// refused tells that the server does not know us.
+func refused(err error) bool {
+	return redis.HasErrorPrefix(err, "NOAUTH") || redis.HasErrorPrefix(err, "WRONGPASS")
 }
 
 func askNode(ctx context.Context, c *redis.Client, now func() time.Time) NodeFacts {

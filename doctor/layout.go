@@ -78,7 +78,7 @@ func checkLayout(f *Facts, out *findings) {
 		out.add(Warn, check, "", "nothing was ever written to this Redis", "Check that pods and sidecars use this very URL and database number, and that they run.", store.LayoutKey+" does not exist")
 		return
 	case f.Shards > 0 && f.Shards != shards:
-		out.add(Fail, check, "", fmt.Sprintf("the index is laid out for %d shards, but components are started with --shards %d: they refuse to start", shards, f.Shards),
+		out.add(Fail, check, "", fmt.Sprintf("the index is laid out for %s, but components are started with --shards %d: they refuse to start", count(shards, "shard"), f.Shards),
 			fmt.Sprintf("Start all components with --shards %d. To change the number, start all of them with the new one on an empty database.", shards),
 			fmt.Sprintf("%s: shards %s", store.LayoutKey, l.Shards))
 	default:

@@ -25,7 +25,10 @@ func checkPods(f *Facts, out *findings) {
 			continue
 		}
 		m := p.Metrics
-		version := m.Label("inferencecache_build_info", "version") + " (" + m.Label("inferencecache_build_info", "revision") + ")"
+		version := m.Label("inferencecache_build_info", "version")
+		if revision := m.Label("inferencecache_build_info", "revision"); revision != "" {
+			version += " (" + revision + ")"
+		}
 		versions[version] = append(versions[version], p.Addr)
 		loaded[m.Sum("inferencecache_policies_loaded")] = append(loaded[m.Sum("inferencecache_policies_loaded")], p.Addr)
 		checkPodRedis(p, out)

@@ -97,7 +97,7 @@ func checkStats(f *Facts, m *model, out *findings) {
 			"Add engines, or lower --pressure-weight if a queue at the engine that has the cache beats a recomputation elsewhere.", saturated...)
 	}
 	if len(hollow)+len(saturated) == 0 && serving > 0 {
-		text := fmt.Sprintf("%s serve", count(serving, "replica"))
+		text := count(serving, "replica") + " with live holds"
 		if without > 0 {
 			text += fmt.Sprintf("; %d never reported stats: they are ranked without pressure and are never TENANT_HOT", without)
 		}

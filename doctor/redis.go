@@ -46,12 +46,12 @@ func reachText(r *RedisFacts) string {
 
 func unreachable(err error) (text, fix string) {
 	switch {
-	case redis.HasErrorPrefix(err, "NOAUTH") || redis.HasErrorPrefix(err, "WRONGPASS"):
+	case refused(err):
 		return "Redis refuses the credentials", "Give user and password in the URL, percent-encoded: redis://user:password@host:port. Compare with what the pods' Secret has."
 	case strings.Contains(err.Error(), "certificate"), strings.Contains(err.Error(), "tls:"):
 		return "the TLS handshake with Redis fails", "Write rediss:// for a TLS port and redis:// for a plain one; name the CA with ?ca_file=."
 	default:
-		return "Redis does not answer", "Check host, port and network policy; pods that cannot reach it answer from memory for --max-staleness, then NO_HINT."
+		return "Redis does not answer", "Check host, port and network policy, and redis:// against rediss:// (TLS): the wrong one may hang. Pods that cannot reach it answer from memory for --max-staleness, then NO_HINT."
 	}
 }
 
@@ -203,7 +203,7 @@ func checkClocks(r *RedisFacts, out *findings) {
 
 func checkScripts(r *RedisFacts, out *findings) {
 	const check = "redis.scripts"
-	const fix = "Give the pods' user ~ic1:* and +eval +evalsha +script|load +multi +exec and the hash, stream, sorted set and key commands of the scripts, or +@all on a Redis of their own."
+	const fix = "Give the pods' user ~ic1:* and +eval +evalsha +script|load +multi +exec and the hash, stream, sorted set and key commands of the scripts, or +@all on a Redis of their own. What is judged is the user in doctor's own URL: give it the pods'."
 	switch {
 	case r.ScriptErr != nil && redis.HasErrorPrefix(r.ScriptErr, "NOPERM"):
 		out.add(Fail, check, r.Name, "this user may not run scripts, and without them nothing can be read or written", fix, r.ScriptErr.Error(), "user "+r.User)

@@ -169,6 +169,43 @@ func TestOneShardThatIsAwayCostsItsOwnReplicas(t *testing.T) {
 	require.Equal(t, want, got)
 }
 
+func TestAShardThatHangsIsNotWaitedForAndDoesNotReadTheCallersBuffers(t *testing.T) {
+	const shards = 6
+	set := rig.Cluster(t, 3)
+	rdb, err := store.Dial(store.DialOptions{URL: set.URL()})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = rdb.Close() })
+	s, err := store.Open(ctx, store.Options{Redis: rdb, Shards: shards})
+	require.NoError(t, err)
+	hung := set.Owner(store.KeysOf(scope, 0).Head())
+	want := map[string]int{}
+	for i := range 40 {
+		id := fmt.Sprint("replica-", i)
+		require.NoError(t, s.Report(ctx, report(id, vllm, 0, "b0", "b1")))
+		if set.Owner(store.KeysOf(scope, store.ShardOf(id, shards)).Head()) != hung {
+			want[id] = 2
+		}
+	}
+	require.NotEmpty(t, want)
+	hung.Pause()
+	defer hung.Resume()
+
+	q, ev := query(vllm, "b0", "b1"), new(ranking.Evidence)
+	limited, cancel := context.WithTimeout(ctx, 4*time.Second)
+	defer cancel()
+	require.NoError(t, s.Match(limited, q, ev))
+	require.NoError(t, limited.Err(), "there is time left to rank")
+	got := map[string]int{}
+	for _, r := range ev.Runs {
+		got[ev.Serving[r.Replica].ID] = r.Blocks
+	}
+	require.Equal(t, want, got)
+	// As the pod does with its next request.
+	for _, h := range q.Hashes {
+		clear(h)
+	}
+}
+
 func TestALookupWithoutRedisFails(t *testing.T) {
 	m := miniredis.RunT(t)
 	w := newWorld(t, m.Addr(), 2, store.Options{})

@@ -55,12 +55,15 @@ func (s *Store) views(ctx context.Context, q *ranking.Query) ([]*View, error) {
 		view  View
 		err   error
 	}
-	// Readers end with ctx or with Redis' read timeout; the channel holds all their
-	// answers, so that one nobody waits for any more can still be given.
+	// A reader may outlive this call, and the caller uses its buffers again: readers
+	// have copies, are told to end, and put their answer into a channel that holds all.
+	reading, end := context.WithCancel(ctx)
+	defer end()
+	scope, space, hashes := q.Scope, q.Space, hashesOf(q, false)
 	answers := make(chan answer, s.shards)
 	for shard := range s.shards {
 		go func() {
-			v, err := s.look(ctx, Partition{Scope: q.Scope, Shard: shard}, q.Space, q.Hashes, chaincache.Position{})
+			v, err := s.look(reading, Partition{Scope: scope, Shard: shard}, space, hashes, chaincache.Position{})
 			answers <- answer{shard, v, err}
 		}()
 	}

@@ -47,6 +47,33 @@ func BenchmarkMatch(b *testing.B) {
 	}
 }
 
+// BenchmarkOwnWrite: a report of 16 blocks, through the store alone and through a pod
+// that remembers the partition and so must be sure to have it, turn by turn.
+func BenchmarkOwnWrite(b *testing.B) {
+	p := newPod(b, urlOf(rig.Standalone(b).Addr()), 1, store.CachedOptions{})
+	var chain []string
+	for i := range 16 {
+		chain = append(chain, fmt.Sprintf("%08d", i))
+	}
+	r := report("a", vllm, 0, chain...)
+	require.NoError(b, p.Report(ctx, r))
+	p.warm(query(vllm, chain...))
+	var alone, remembered []time.Duration
+	for b.Loop() {
+		start := time.Now()
+		require.NoError(b, p.Store.Report(ctx, r))
+		middle := time.Now()
+		require.NoError(b, p.Report(ctx, r))
+		alone, remembered = append(alone, middle.Sub(start)), append(remembered, time.Since(middle))
+	}
+	slices.Sort(alone)
+	slices.Sort(remembered)
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(float64(alone[len(alone)/2].Nanoseconds())/1000, "alone-p50-µs")
+	b.ReportMetric(float64(remembered[len(remembered)/2].Nanoseconds())/1000, "remembered-p50-µs")
+	b.ReportMetric(float64(remembered[len(remembered)*99/100].Nanoseconds())/1000, "remembered-p99-µs")
+}
+
 // BenchmarkVisibility: how long after a report through one pod returned another pod's
 // lookup sees it, while further reports keep the log busy.
 func BenchmarkVisibility(b *testing.B) {

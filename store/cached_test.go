@@ -9,6 +9,7 @@ import (
 	"github.com/alicebob/miniredis/v2"
 	"github.com/redis/go-redis/v9"
 	"github.com/stretchr/testify/require"
+	"golang.org/x/sync/errgroup"
 
 	"inferencecache.io/lookuptier/integration/rig"
 	"inferencecache.io/lookuptier/ranking"
@@ -167,6 +168,46 @@ func TestOwnWritesAreVisibleToTheNextLookup(t *testing.T) {
 			got, _ := p.runs(q)
 			require.Equal(t, want, got, "after change %d", i)
 		}
+	})
+}
+
+// Several writers of one pod share the readings that make the memory catch up, while
+// another pod writes too.
+func TestOwnWritesOfManyWritersAreVisibleToTheNextLookup(t *testing.T) {
+	cachedEverywhere(t, func(t *testing.T, url string, shards int) {
+		p, other := newPod(t, url, shards, store.CachedOptions{}), newPod(t, url, shards, store.CachedOptions{})
+		chain := []string{"b0", "b1", "b2", "b3"}
+		q := query(vllm, chain...)
+		require.NoError(t, p.Report(ctx, report("a", vllm, 0, "b0")))
+		p.warm(q)
+		var writers errgroup.Group
+		for w := range 6 {
+			replica := fmt.Sprint("writer-", w)
+			by := p
+			if w >= 4 {
+				by = other
+			}
+			writers.Go(func() error {
+				for i := range 30 {
+					n := 1 + i%4
+					if err := by.Publish(ctx, &ranking.Event{Kind: ranking.EventCleared, Scope: scope, Replica: replica}); err != nil {
+						return err
+					}
+					if err := by.Report(ctx, report(replica, vllm, 0, chain[:n]...)); err != nil {
+						return err
+					}
+					ev := new(ranking.Evidence)
+					if err := by.Match(ctx, q, ev); err != nil {
+						return err
+					}
+					if got := blocksOf(ev)[replica]; got != n {
+						return fmt.Errorf("round %d: %s holds %d blocks, want %d", i, replica, got, n)
+					}
+				}
+				return nil
+			})
+		}
+		require.NoError(t, writers.Wait())
 	})
 }
 

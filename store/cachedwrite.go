@@ -5,12 +5,15 @@ import (
 	"sync"
 	"time"
 
+	"github.com/redis/go-redis/v9"
+
 	"inferencecache.io/lookuptier/store/chaincache"
 )
 
 // ownWrites makes what this pod wrote visible to its next lookup: after a write, the
-// end of the log is asked for, and lookups read through until the memory is there.
-// One question serves all writes that were done before it was sent.
+// log is read from where the memory stands, beside the follower and without its
+// pauses, and lookups read through until the memory is there. One reading serves all
+// writes that were done before it was sent.
 type ownWrites struct {
 	mu      sync.Mutex
 	next    chan struct{} // closed when the next round is over; nil = nobody waits
@@ -78,31 +81,56 @@ func (f *followed) settleRounds() {
 func (f *followed) reachEnd() {
 	c := f.c
 	for !f.dropped.Load() && c.ctx.Err() == nil {
-		end, err := f.logEnd(c.ctx)
-		if err == nil {
-			select {
-			case <-f.memory.Reached(end):
-			case <-c.ctx.Done():
-			}
+		before := f.memory.Position()
+		end, entries, err := f.readOn(c.ctx, before)
+		if err != nil {
+			// Redis is away just after it took a write. Its memory is behind until we know.
+			pause(c.ctx, settleStep)
+			continue
+		}
+		c.take(f, entries)
+		switch {
+		case f.dropped.Load() || f.memory.Position().Compare(end) >= 0 && end.Compare(before) >= 0:
+			return
+		case end.Compare(before) < 0 || len(entries) == 0:
+			// Another log than the one followed, or one trimmed beyond its position.
+			c.drop(f, dropLost)
 			return
 		}
-		// Redis is away just after it took a write. Its memory is behind until we know.
-		pause(c.ctx, settleStep)
 	}
 }
 
-// logEnd asks Redis for the position of the partition's last log entry.
-func (f *followed) logEnd(ctx context.Context) (chaincache.Position, error) {
+// readOn reads the position of the last log entry, and at most readCount entries
+// after a position.
+func (f *followed) readOn(ctx context.Context, after chaincache.Position) (end chaincache.Position, entries []redis.XMessage, err error) {
 	ctx, cancel := context.WithTimeout(ctx, readFor)
 	defer cancel()
-	id, err := f.c.rdb.HGet(ctx, f.keys.Head(), headLogField).Result()
-	if err != nil {
-		if isNil(err) {
-			return chaincache.Position{}, nil
-		}
-		return chaincache.Position{}, err
+	var last *redis.StringCmd
+	var log *redis.XStreamSliceCmd
+	_, err = f.c.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		// In this order: what is the end now is among the entries, or the log lost it.
+		last = p.HGet(ctx, f.keys.Head(), headLogField)
+		log = p.XRead(ctx, &redis.XReadArgs{Streams: []string{f.keys.Log(), after.String()}, Count: readCount, Block: -1})
+		return nil
+	})
+	if err != nil && !isNil(err) {
+		return end, nil, err
 	}
-	return parsePosition(id)
+	if id, err := last.Result(); err == nil {
+		if end, err = parsePosition(id); err != nil {
+			return end, nil, err
+		}
+	} else if !isNil(err) {
+		return end, nil, err
+	}
+	streams, err := log.Result()
+	if err != nil && !isNil(err) {
+		return end, nil, err
+	}
+	if len(streams) > 0 {
+		entries = streams[0].Messages
+	}
+	return end, entries, nil
 }
 
 func pause(ctx context.Context, d time.Duration) {

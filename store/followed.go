@@ -5,6 +5,7 @@ import (
 	"maps"
 	"strconv"
 	"strings"
+	"sync"
 	"sync/atomic"
 	"time"
 
@@ -30,6 +31,9 @@ type followed struct {
 	clock   atomic.Int64
 	dropped atomic.Bool
 	own     ownWrites
+	// taking is held while entries of the log are applied: each follows from the head
+	// that the one before it left.
+	taking sync.Mutex
 	// seating is the last one of all shards of the scope: see matching.merge.
 	seating atomic.Pointer[seating]
 

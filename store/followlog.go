@@ -225,10 +225,23 @@ func isReply(err error) bool {
 	return errors.As(err, &reply) && !errors.As(err, &network)
 }
 
-// take applies log entries. Whatever does not follow drops the partition.
+// take applies log entries that were read from where the memory stands or stood: what
+// it has by now is passed over. The follower and own writes read side by side, so one
+// may bring what the other has brought. Whatever does not follow drops the partition.
 func (c *Cached) take(p *followed, entries []redis.XMessage) {
+	p.taking.Lock()
+	defer p.taking.Unlock()
+	at := p.memory.Position()
+	n := 0
 	for i := range entries {
-		if err := p.apply(&entries[i]); err != nil {
+		pos, err := parsePosition(entries[i].ID)
+		if err == nil && pos.Compare(at) <= 0 {
+			continue
+		}
+		if err == nil {
+			err = p.apply(&entries[i])
+		}
+		if err != nil {
 			if errors.Is(err, chaincache.ErrGap) {
 				c.drop(p, dropGap)
 			} else {
@@ -237,15 +250,15 @@ func (c *Cached) take(p *followed, entries []redis.XMessage) {
 			}
 			return
 		}
+		at = pos
+		n++
 	}
-	if len(entries) == 0 {
+	if n == 0 {
 		return
 	}
-	c.count.applied.Add(float64(len(entries)))
-	if at, err := parsePosition(entries[len(entries)-1].ID); err == nil {
-		lag := p.nowMS(c.elapsed()) - int64(at.MS)
-		c.count.lag.Observe(float64(max(lag, 0)) / 1000)
-	}
+	c.count.applied.Add(float64(n))
+	lag := p.nowMS(c.elapsed()) - int64(at.MS)
+	c.count.lag.Observe(float64(max(lag, 0)) / 1000)
 }
 
 func (p *followed) apply(m *redis.XMessage) error {

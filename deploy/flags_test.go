@@ -69,7 +69,11 @@ func environment(t *testing.T, m manifest, c core.Container) map[string]string {
 		case from == nil:
 			values[e.Name] = e.Value
 		case from.ConfigMapKeyRef != nil:
-			values[e.Name] = get[*core.ConfigMap](t, m, "ConfigMap/"+from.ConfigMapKeyRef.Name).Data[from.ConfigMapKeyRef.Key]
+			ref := from.ConfigMapKeyRef
+			// Kubernetes sets no variable for an optional key that is not there.
+			if value, ok := get[*core.ConfigMap](t, m, "ConfigMap/"+ref.Name).Data[ref.Key]; ok {
+				values[e.Name] = value
+			}
 		case from.ResourceFieldRef != nil:
 			values[e.Name] = c.Resources.Requests.Memory().String()
 			if strings.HasSuffix(values[e.Name], "Mi") {

@@ -139,6 +139,9 @@ func TestWhatPodsReferToIsThere(t *testing.T) {
 				for _, e := range c.Env {
 					if e.ValueFrom != nil && e.ValueFrom.ConfigMapKeyRef != nil {
 						ref := e.ValueFrom.ConfigMapKeyRef
+						if ref.Optional != nil && *ref.Optional {
+							continue
+						}
 						require.Contains(t, get[*core.ConfigMap](t, m, "ConfigMap/"+ref.Name).Data, ref.Key)
 					}
 				}

@@ -96,8 +96,10 @@ func (e exported) resultLabels(node parser.Node) []string {
 }
 
 type dashboard struct {
-	Templating struct{ List []struct{ Name, Query string } }
-	Panels     []struct {
+	Templating struct {
+		List []struct{ Name, Query string }
+	}
+	Panels []struct {
 		ID                       int
 		Type, Title, Description string
 		GridPos                  struct{ X, Y, W, H int }

@@ -8,9 +8,6 @@ import (
 	"inferencecache.io/lookuptier/ranking"
 )
 
-// maxVersionBytes bounds what is kept of a client's version string.
-const maxVersionBytes = 128
-
 // flattener turns updates into reports. It is reused from update to update; a
 // report is valid until the next one.
 type flattener struct {
@@ -125,7 +122,7 @@ func statsOf(st *pb.ReplicaStats) ranking.Stats {
 		MemoryBytes:   st.GetCacheMemoryBytes(),
 		HitRate:       finite(st.GetHitRate()),
 		Pressure:      finite(st.GetPressure()),
-		ClientVersion: cut(st.GetClientVersion(), maxVersionBytes),
+		ClientVersion: cut(st.GetClientVersion()),
 		T2HitTokens:   st.GetT2HitTokens(),
 		T2QueryTokens: st.GetT2QueryTokens(),
 	}

@@ -112,9 +112,12 @@ func hashesWithin(hashes [][]byte) bool {
 	return true
 }
 
-// cut shortens s to at most n bytes without splitting a character, for text that
-// is shown and not compared.
-func cut(s string, n int) string {
+// maxShown bounds, in bytes, a name that is shown and not compared.
+const maxShown = 128
+
+// cut shortens s to maxShown without splitting a character.
+func cut(s string) string {
+	n := maxShown
 	if len(s) <= n {
 		return s
 	}

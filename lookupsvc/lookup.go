@@ -124,6 +124,6 @@ func (s *Service) reject(req *pb.LookupRouteRequest, f flaw) {
 	if f == flawReservedTenant || f == flawNoFullBlock {
 		return // expected: probes, and prompts shorter than a block
 	}
-	s.sampler.warn("lookup rejected: "+string(f), "model", cut(req.GetModelId(), 128),
-		"tenant", cut(req.GetTenantId(), 128), "reason", string(f), "do", f.remedy())
+	s.sampler.warn("lookup rejected: "+string(f), "model", cut(req.GetModelId()),
+		"tenant", cut(req.GetTenantId()), "reason", string(f), "do", f.remedy())
 }

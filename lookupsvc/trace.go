@@ -42,12 +42,10 @@ func (s *Service) trace(ctx context.Context, req *pb.LookupRouteRequest) LookupT
 	}
 	t := s.tracer.Lookup(ctx)
 	if t != nil {
-		t.Names(cut(req.GetModelId(), maxTracedName), s.policyName(req.GetTenantId()))
+		t.Names(cut(req.GetModelId()), s.policyName(req.GetTenantId()))
 	}
 	return t
 }
-
-const maxTracedName = 128
 
 // policyName is whose policy applies. No policy belongs to the empty tenant, so what
 // it gets is the default.
@@ -55,7 +53,7 @@ func (s *Service) policyName(tenant string) string {
 	if tenant == ReservedTenant || s.policy(tenant) == s.policy("") {
 		return DefaultPolicyName
 	}
-	return cut(tenant, maxTracedName)
+	return cut(tenant)
 }
 
 // traced tells t of the reply and returns the name for exemplars.

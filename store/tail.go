@@ -43,10 +43,10 @@ func (s *Store) Follow(ctx context.Context, f *ranking.ChangeFilter, started fun
 		started()
 		err = t.run(ctx)
 	}
-	if ctx.Err() != nil {
-		return nil
+	if ctx.Err() == nil {
+		return err
 	}
-	return err
+	return nil
 }
 
 // tail is one Follow at work.

@@ -4,6 +4,7 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -35,15 +36,14 @@ func follow(t *testing.T, s *store.Store, f *ranking.ChangeFilter) *follower {
 		r.done <- s.Follow(ctx, f, func() { close(started) }, func(c *ranking.Change) error {
 			r.mu.Lock()
 			defer r.mu.Unlock()
-			line := fmt.Sprintf("%s/%s %s", c.Tenant, c.Model, []string{"", "added", "evicted", "cleared", "updated"}[c.Kind])
-			line += " " + c.Replica
+			words := []string{c.Tenant + "/" + c.Model, []string{"", "added", "evicted", "cleared", "updated"}[c.Kind], c.Replica}
 			if c.Adapter != "" {
-				line += " adapter " + c.Adapter
+				words = append(words, "adapter", c.Adapter)
 			}
 			for _, h := range c.Hashes {
-				line += " " + string(h)
+				words = append(words, string(h))
 			}
-			r.lines = append(r.lines, line)
+			r.lines = append(r.lines, strings.Join(words, " "))
 			return nil
 		})
 	}()

@@ -94,6 +94,7 @@ func (l *tailedLog) lacks(entries []tailedEntry) bool {
 					return true
 				}
 			}
+		default: // what it means, it names
 		}
 	}
 	return false

@@ -70,8 +70,9 @@ func ended(span trace.Span, err error) {
 	span.SetAttributes(attrStatus.Int(int(code)))
 	switch code {
 	case grpccodes.Unknown, grpccodes.DeadlineExceeded, grpccodes.Unimplemented, grpccodes.Internal, grpccodes.Unavailable, grpccodes.DataLoss:
-		// The server's fault; of the others the caller knows better what to make.
+		// The server's fault.
 		span.SetStatus(codes.Error, code.String())
+	default: // the caller knows better what to make of it
 	}
 }
 

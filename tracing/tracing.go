@@ -37,7 +37,7 @@ func Open(ctx context.Context, service, version string, counts *Counts, log *slo
 	if err != nil {
 		return nil, fmt.Errorf("traces: %w", err)
 	}
-	who, err := describe(service, version)
+	who, err := describe(ctx, service, version)
 	if err != nil {
 		return nil, fmt.Errorf("traces: OTEL_RESOURCE_ATTRIBUTES: %w", err)
 	}
@@ -57,9 +57,9 @@ func Over(provider *sdktrace.TracerProvider) *Tracing {
 func (t *Tracing) Close(ctx context.Context) error { return t.provider.Shutdown(ctx) }
 
 // describe is the resource: OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES win.
-func describe(service, version string) (*resource.Resource, error) {
+func describe(ctx context.Context, service, version string) (*resource.Resource, error) {
 	ours := resource.NewSchemaless(attribute.String("service.name", service), attribute.String("service.version", version))
-	env, err := resource.New(context.Background(), resource.WithTelemetrySDK(), resource.WithFromEnv())
+	env, err := resource.New(ctx, resource.WithTelemetrySDK(), resource.WithFromEnv())
 	if err != nil {
 		return nil, err
 	}

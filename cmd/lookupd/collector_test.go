@@ -5,6 +5,8 @@ import (
 	"encoding/hex"
 	"fmt"
 	"net"
+	"strconv"
+	"strings"
 	"sync"
 	"testing"
 
@@ -88,9 +90,9 @@ func show(v *commonpb.AnyValue) string {
 	case *commonpb.AnyValue_StringValue:
 		return v.StringValue
 	case *commonpb.AnyValue_IntValue:
-		return fmt.Sprint(v.IntValue)
+		return strconv.FormatInt(v.IntValue, 10)
 	case *commonpb.AnyValue_BoolValue:
-		return fmt.Sprint(v.BoolValue)
+		return strconv.FormatBool(v.BoolValue)
 	default:
 		return fmt.Sprint(v)
 	}
@@ -103,11 +105,11 @@ func tree(spans []*tracepb.Span, parent string, depth int) (lines []string) {
 		if hex.EncodeToString(s.GetParentSpanId()) != parent {
 			continue
 		}
-		line := fmt.Sprintf("%*s%s", 2*depth, "", s.GetName())
+		words := []string{strings.Repeat("  ", depth) + s.GetName()}
 		for _, kv := range s.GetAttributes() {
-			line += fmt.Sprintf(" %s=%s", kv.GetKey(), show(kv.GetValue()))
+			words = append(words, kv.GetKey()+"="+show(kv.GetValue()))
 		}
-		lines = append(append(lines, line), tree(spans, hex.EncodeToString(s.GetSpanId()), depth+1)...)
+		lines = append(append(lines, strings.Join(words, " ")), tree(spans, hex.EncodeToString(s.GetSpanId()), depth+1)...)
 	}
 	return lines
 }

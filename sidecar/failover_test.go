@@ -28,11 +28,11 @@ func TestASentinelFailoverInTheMiddleOfTraffic(t *testing.T) {
 		}
 	}
 	traffic()
-	s.settles(x, 0, "before the failover")
+	s.settles(x, "before the failover")
 	traffic() // some of it is lost with the master, perhaps
 	set.Failover()
 	traffic()
-	s.settles(x, 0, "after the failover")
+	s.settles(x, "after the failover")
 }
 
 func TestACutNetworkToTheEngineCostsItsHintsAndNothingElse(t *testing.T) {
@@ -52,7 +52,7 @@ func TestACutNetworkToTheEngineCostsItsHintsAndNothingElse(t *testing.T) {
 		}
 	}
 	traffic()
-	s.settles(x, 0, "before the cut")
+	s.settles(x, "before the cut")
 	events.Blackhole() // nothing is closed: bytes vanish
 	replay.Blackhole()
 	traffic()
@@ -62,5 +62,5 @@ func TestACutNetworkToTheEngineCostsItsHintsAndNothingElse(t *testing.T) {
 	replay.Resume()
 	events.Cut()
 	replay.Cut()
-	s.settles(x, 0, "after the cut")
+	s.settles(x, "after the cut")
 }

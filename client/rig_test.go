@@ -83,16 +83,18 @@ func newPod(t testing.TB, options ...grpc.ServerOption) *testPod {
 }
 
 // Report and Publish are the index's, with what the test lets go wrong.
-func (p *testPod) Report(ctx context.Context, r *ranking.Report) error {
+func (p *testPod) Report(ctx context.Context, rs ...*ranking.Report) error {
 	if p.down.Load() {
 		return errors.New("redis is down")
 	}
 	p.mu.Lock()
-	for _, e := range r.Entries {
-		p.arrived = append(p.arrived, r.Replica+" holds "+string(e.Hash))
+	for _, r := range rs {
+		for _, e := range r.Entries {
+			p.arrived = append(p.arrived, r.Replica+" holds "+string(e.Hash))
+		}
 	}
 	p.mu.Unlock()
-	return p.Model.Report(ctx, r)
+	return p.Model.Report(ctx, rs...)
 }
 
 func (p *testPod) Publish(ctx context.Context, e *ranking.Event) error {

@@ -13,8 +13,9 @@ type Index interface {
 	// from memory while the index cannot be asked is not an error (ev.Degraded
 	// tells); any error means that nothing is known.
 	Match(ctx context.Context, q *ranking.Query, ev *ranking.Evidence) error
-	// Report takes all of r, or returns an error and the producer keeps it.
-	Report(ctx context.Context, r *ranking.Report) error
+	// Report takes all of rs in their order, or returns an error and the producer keeps
+	// them; some may have been taken.
+	Report(ctx context.Context, rs ...*ranking.Report) error
 	// Publish takes e, or returns an error and the producer keeps it.
 	Publish(ctx context.Context, e *ranking.Event) error
 	// State tells what is known about s; a scope that was never heard of is empty.

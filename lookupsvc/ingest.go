@@ -2,11 +2,7 @@ package lookupsvc
 
 import (
 	"context"
-	"errors"
-	"io"
-	"sync"
 
-	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/status"
 
@@ -20,54 +16,6 @@ const (
 	rpcPublish = "PublishEvent"
 	rpcState   = "GetCacheState"
 )
-
-// largestReportKept bounds, in holds, the buffer that goes back to the pool.
-const largestReportKept = 16_384
-
-var flatteners = sync.Pool{New: func() any { return new(flattener) }}
-
-// ReportCacheState hands each update to the index as it arrives and acknowledges
-// once, after the stream's end. An update that the index did not take ends the
-// call with UNAVAILABLE: the producer keeps the updates of the stream and sends
-// them again, which changes nothing for those that were taken.
-func (s *Service) ReportCacheState(stream grpc.ClientStreamingServer[pb.CacheStateUpdate, pb.Ack]) error {
-	fl := flatteners.Get().(*flattener)
-	fl.drop = s.dropped(rpcReport)
-	defer func() {
-		if cap(fl.report.Entries) <= largestReportKept {
-			clear(fl.report.Entries[:cap(fl.report.Entries)])
-			clear(fl.hashes[:cap(fl.hashes)])
-			fl.report = ranking.Report{Entries: fl.report.Entries[:0]}
-			fl.stats, fl.drop = ranking.Stats{}, nil
-			flatteners.Put(fl)
-		}
-	}()
-	for {
-		u, err := stream.Recv()
-		if errors.Is(err, io.EOF) {
-			return stream.SendAndClose(&pb.Ack{Accepted: true, PackedChains: true})
-		}
-		if err != nil {
-			return err
-		}
-		if err := s.report(stream.Context(), fl, u); err != nil {
-			return s.unavailable(rpcReport, "an update was not taken", err)
-		}
-	}
-}
-
-func (s *Service) report(ctx context.Context, fl *flattener, u *pb.CacheStateUpdate) error {
-	r := fl.flatten(u)
-	if r == nil {
-		return nil
-	}
-	if err := s.index.Report(ctx, r); err != nil {
-		return err
-	}
-	s.metrics.updates.Inc()
-	s.metrics.blocksIngested.Add(float64(len(r.Entries)))
-	return nil
-}
 
 // PublishEvent hands one event to the index. What cannot be acted on is
 // acknowledged all the same, and counted.

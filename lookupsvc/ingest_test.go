@@ -3,7 +3,9 @@ package lookupsvc
 import (
 	"context"
 	"errors"
+	"fmt"
 	"strings"
+	"sync"
 	"testing"
 
 	"github.com/prometheus/client_golang/prometheus"
@@ -23,12 +25,11 @@ type brokenIndex struct {
 
 var errGone = errors.New("redis is gone: connection refused")
 
-func (b *brokenIndex) Report(context.Context, *ranking.Report) error {
-	if b.taken > 0 {
-		b.taken--
-		return nil
+func (b *brokenIndex) Report(_ context.Context, rs ...*ranking.Report) error {
+	if b.taken -= len(rs); b.taken < 0 {
+		return errGone
 	}
-	return errGone
+	return nil
 }
 func (*brokenIndex) Publish(context.Context, *ranking.Event) error { return errGone }
 func (*brokenIndex) State(context.Context, ranking.Scope) (ranking.State, error) {
@@ -181,7 +182,7 @@ func TestReservedRPCsAnswerAsTheReferenceSays(t *testing.T) {
 // panicIndex breaks in every method.
 type panicIndex struct{ Index }
 
-func (panicIndex) Report(context.Context, *ranking.Report) error { panic("broken") }
+func (panicIndex) Report(context.Context, ...*ranking.Report) error { panic("broken") }
 func (panicIndex) State(context.Context, ranking.Scope) (ranking.State, error) {
 	panic("broken")
 }
@@ -197,4 +198,58 @@ func TestAPanicInAHandlerEndsTheCallAndNothingElse(t *testing.T) {
 	require.Equal(t, 2, r.value("inferencecache_panics_total", nil))
 	_, err = c.LookupRoute(context.Background(), &pb.LookupRouteRequest{})
 	require.NoError(t, err)
+}
+
+// busyIndex takes its time over the first call, and notes what each call brought.
+type busyIndex struct {
+	Index
+	first chan struct{} // closed when the first call may return
+	mu    sync.Mutex
+	calls [][]string // the replicas of each call's reports
+}
+
+func (b *busyIndex) Report(_ context.Context, rs ...*ranking.Report) error {
+	b.mu.Lock()
+	var call []string
+	for _, r := range rs {
+		call = append(call, r.Replica+" "+string(r.Entries[0].Hash))
+	}
+	b.calls = append(b.calls, call)
+	n := len(b.calls)
+	b.mu.Unlock()
+	if n == 1 {
+		<-b.first
+	}
+	return nil
+}
+
+func TestUpdatesThatWaitForABusyIndexAreTakenTogetherAndInOrder(t *testing.T) {
+	busy := &busyIndex{first: make(chan struct{})}
+	r := newRig(t, func(o *Options) { busy.Index, o.Index = o.Index, busy })
+	stream, err := dial(t, r.Service).ReportCacheState(context.Background())
+	require.NoError(t, err)
+	const updates = 200
+	var want []string
+	for i := range updates {
+		hash := fmt.Sprint("block ", i)
+		want = append(want, "r "+hash)
+		u := &pb.CacheStateUpdate{TenantId: "t", ModelId: "m", ReplicaId: "r", HashScheme: "s",
+			Prefixes: []*pb.PrefixEntry{{PrefixHash: []byte(hash), TokenCount: 16}}}
+		require.NoError(t, stream.Send(u))
+		if i == 20 { // an update that is dropped takes nobody's place
+			require.NoError(t, stream.Send(&pb.CacheStateUpdate{TenantId: "t", ModelId: "m"}))
+		}
+	}
+	close(busy.first)
+	ack, err := stream.CloseAndRecv()
+	require.NoError(t, err)
+	require.True(t, ack.GetAccepted())
+	var got []string
+	for _, call := range busy.calls {
+		require.LessOrEqual(t, len(call), maxTogether)
+		got = append(got, call...)
+	}
+	require.Equal(t, want, got)
+	require.Less(t, len(busy.calls), updates/4)
+	require.Equal(t, updates, r.value("inferencecache_ingest_updates_total", nil))
 }

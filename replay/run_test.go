@@ -208,11 +208,11 @@ type refusing struct {
 
 var errAway = errors.New("index is away")
 
-func (f *refusing) Report(ctx context.Context, r *ranking.Report) error {
+func (f *refusing) Report(ctx context.Context, rs ...*ranking.Report) error {
 	if f.refuse(f.calls.Add(1)) {
 		return errAway
 	}
-	return f.Index.Report(ctx, r)
+	return f.Index.Report(ctx, rs...)
 }
 
 func TestReportsThatTheTierDoesNotTakeAreSentAgain(t *testing.T) {

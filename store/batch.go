@@ -127,7 +127,11 @@ func (b *Batch) Send(ctx context.Context) (Receipt, error) {
 	if len(b.calls) == 0 {
 		return Receipt{}, nil
 	}
-	failed := scripts.Run(ctx, b.s.rdb, b.calls...)
+	return b.sent(ctx, scripts.Run(ctx, b.s.rdb, b.calls...))
+}
+
+// sent reads the replies to the batch's calls. failed is the error of the round trip.
+func (b *Batch) sent(ctx context.Context, failed error) (Receipt, error) {
 	var last Receipt
 	for i, c := range b.calls {
 		w, err := b.read[i](c)

@@ -132,27 +132,41 @@ func (c *Cached) elapsed() int64 { return time.Since(c.start).Milliseconds() }
 // find is the partition if it is followed.
 func (c *Cached) find(p Partition) *followed { return (*c.followed.Load())[p] }
 
-// Report takes all of r, and this pod's next lookup sees it.
-func (c *Cached) Report(ctx context.Context, r *ranking.Report) error {
+// Report takes all of rs, and this pod's next lookup sees it.
+func (c *Cached) Report(ctx context.Context, rs ...*ranking.Report) error {
 	// An error too may have changed something.
-	err := c.Store.Report(ctx, r)
-	c.settle(ctx, r.Scope, r.Replica)
-	c.census.filled(r.Tenant)
+	err := c.Store.Report(ctx, rs...)
+	var settling sync.WaitGroup
+	settled := map[Partition]bool{}
+	for i, r := range rs {
+		c.census.filled(r.Tenant)
+		p := Partition{Scope: r.Scope, Shard: ShardOf(r.Replica, c.shards)}
+		switch {
+		case settled[p]:
+			continue
+		case i == len(rs)-1: // almost always the only one
+			c.settle(ctx, p)
+		default:
+			settling.Go(func() { c.settle(ctx, p) })
+		}
+		settled[p] = true
+	}
+	settling.Wait()
 	return err
 }
 
 // Publish takes e, and this pod's next lookup sees it.
 func (c *Cached) Publish(ctx context.Context, e *ranking.Event) error {
 	err := c.Store.Publish(ctx, e)
-	if f := c.settle(ctx, e.Scope, e.Replica); f == nil || !f.holds() {
+	p := Partition{Scope: e.Scope, Shard: ShardOf(e.Replica, c.shards)}
+	if f := c.settle(ctx, p); f == nil || !f.holds() {
 		c.census.forget()
 	}
 	return err
 }
 
 // settle makes what this pod remembers agree with what it wrote.
-func (c *Cached) settle(ctx context.Context, scope ranking.Scope, replica string) *followed {
-	p := Partition{Scope: scope, Shard: ShardOf(replica, c.shards)}
+func (c *Cached) settle(ctx context.Context, p Partition) *followed {
 	c.absent.wrote(p)
 	f := c.find(p)
 	if f != nil {

@@ -130,7 +130,7 @@ func agree(t *rapid.T, w *world, shards int) {
 // index is what the store and the model have in common.
 type index interface {
 	Match(c context.Context, q *ranking.Query, ev *ranking.Evidence) error
-	Report(c context.Context, r *ranking.Report) error
+	Report(c context.Context, rs ...*ranking.Report) error
 	Publish(c context.Context, e *ranking.Event) error
 }
 

@@ -5,11 +5,36 @@ import (
 	"time"
 
 	"inferencecache.io/lookuptier/ranking"
+	"inferencecache.io/lookuptier/scripts"
 )
 
-// Report writes all of r in one round trip, or returns an error: then some of it may
-// have been written, and all of it can be sent again.
-func (s *Store) Report(ctx context.Context, r *ranking.Report) error {
+// Report writes all of rs in one round trip and in order, or returns an error: then
+// some of it may have been written, and all of it can be sent again.
+func (s *Store) Report(ctx context.Context, rs ...*ranking.Report) error {
+	batches := make([]*Batch, len(rs))
+	var calls []*scripts.Call
+	for i, r := range rs {
+		batches[i] = s.batchOf(r)
+		calls = append(calls, batches[i].calls...)
+	}
+	if len(calls) == 0 {
+		return nil
+	}
+	failed := scripts.Run(ctx, s.rdb, calls...)
+	var first error
+	for _, b := range batches {
+		// Each batch finds what failed in its own calls.
+		if _, err := b.sent(ctx, nil); first == nil {
+			first = err
+		}
+	}
+	if first == nil {
+		first = failed
+	}
+	return first
+}
+
+func (s *Store) batchOf(r *ranking.Report) *Batch {
 	b := s.Batch(r.Scope, r.Replica)
 	if r.Scheme != "" {
 		for adapter, entries := range byAdapter(r.Entries) {
@@ -19,8 +44,7 @@ func (s *Store) Report(ctx context.Context, r *ranking.Report) error {
 	if r.Stats != nil {
 		b.Stats(r.Stats, r.SeenMS)
 	}
-	_, err := b.Send(ctx)
-	return err
+	return b
 }
 
 // byAdapter groups entries, keeping their order within each adapter. Almost every

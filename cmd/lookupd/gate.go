@@ -27,11 +27,11 @@ func (g *gate) Match(ctx context.Context, q *ranking.Query, ev *ranking.Evidence
 	return g.index.Match(ctx, q, ev)
 }
 
-func (g *gate) Report(ctx context.Context, r *ranking.Report) error {
+func (g *gate) Report(ctx context.Context, rs ...*ranking.Report) error {
 	if !g.open.Load() {
 		return errNotAgreed
 	}
-	return g.index.Report(ctx, r)
+	return g.index.Report(ctx, rs...)
 }
 
 func (g *gate) Publish(ctx context.Context, e *ranking.Event) error {

@@ -63,10 +63,17 @@ func (m *Model) at(ms int64) int64 {
 	return ms
 }
 
-// Report adds what one replica holds; a later entry overwrites an earlier one.
-func (m *Model) Report(_ context.Context, r *ranking.Report) error {
+// Report adds what replicas hold; a later entry overwrites an earlier one.
+func (m *Model) Report(_ context.Context, rs ...*ranking.Report) error {
 	m.mu.Lock()
 	defer m.mu.Unlock()
+	for _, r := range rs {
+		m.report(r)
+	}
+	return nil
+}
+
+func (m *Model) report(r *ranking.Report) {
 	p, at := m.partition(r.Scope), m.at(r.SeenMS)
 	if r.Scheme != "" {
 		for _, e := range r.Entries {
@@ -83,7 +90,6 @@ func (m *Model) Report(_ context.Context, r *ranking.Report) error {
 			AliveAtMS: max(at, p.stats[r.Replica].AliveAtMS),
 		}
 	}
-	return nil
 }
 
 // Publish applies one change that is not a hold.

@@ -9,7 +9,6 @@ import (
 
 	"github.com/stretchr/testify/require"
 	core "k8s.io/api/core/v1"
-	"sigs.k8s.io/yaml"
 )
 
 // A flag that does not exist, or a value of the wrong kind, keeps a container from starting. So each
@@ -109,33 +108,3 @@ func TestThePoliciesOfTheBaseAreGood(t *testing.T) {
 	out, err := exec.Command(binary(t, "lookupctl"), "policy", "check", "base/policies").CombinedOutput()
 	require.NoError(t, err, "%s", out)
 }
-
-func TestComposeStartsCommandsWithFlagsThatTheyHave(t *testing.T) {
-	text, err := os.ReadFile("compose.yaml")
-	require.NoError(t, err)
-	var file struct {
-		Services map[string]struct {
-			Build       struct{ Target string }
-			Command     []string
-			Environment map[string]string
-			ReadOnly    bool `json:"read_only"`
-		}
-	}
-	require.NoError(t, yaml.Unmarshal(text, &file))
-	seen := 0
-	for name, s := range file.Services {
-		if s.Build.Target == "" {
-			continue
-		}
-		seen++
-		require.True(t, s.ReadOnly, name)
-		for i, arg := range s.Command {
-			s.Command[i] = variable.ReplaceAllString(arg, "$1")
-		}
-		accepts(t, s.Build.Target, s.Command, s.Environment)
-	}
-	require.Positive(t, seen)
-}
-
-// variable with its default: ${NAME:-default}.
-var variable = regexp.MustCompile(`\$\{[A-Z_]+:-([^}]*)\}`)

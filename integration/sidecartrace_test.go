@@ -105,25 +105,9 @@ spec: {minimumMatchedTokens: 0, routingFloorScore: "0"}
 	fingerprints := fingerprintsOf(requests)
 	rdb := r.Client()
 	rig.Eventually(t, settleLimit, "the index being the engines' caches", func() error {
-		held := heldInRedis(t, rdb, model, "")
 		for i, e := range sims {
-			wrong, missing := 0, 0
-			mine := held[fmt.Sprint("engine-", i)]
-			for id, fp := range fingerprints {
-				tokens, in := mine[fp.hash]
-				switch {
-				case in != e.cache.Contains(id):
-					if in {
-						wrong++
-					} else {
-						missing++
-					}
-				case in && tokens != fp.tokens:
-					return fmt.Errorf("engine %d: block %d has %d tokens, want %d", i, id, tokens, fp.tokens)
-				}
-			}
-			if wrong+missing > 0 || len(mine) != e.cache.Len() {
-				return fmt.Errorf("engine %d: %d wrong, %d missing, %d held of %d", i, wrong, missing, len(mine), e.cache.Len())
+			if err := differs(t, rdb, model, fmt.Sprint("engine-", i), e, fingerprints); err != nil {
+				return err
 			}
 		}
 		return nil

@@ -249,3 +249,11 @@ func TestAFollowerWorksOnACluster(t *testing.T) {
 		return nil
 	})
 }
+
+func TestAFollowerGivesUpOnARedisThatStaysAway(t *testing.T) {
+	proxy := rig.NewProxy(t, rig.Standalone(t).Addr())
+	w := newWorld(t, proxy.Addr(), 2, store.Options{})
+	r := follow(t, w.Store, &ranking.ChangeFilter{Scope: scope})
+	proxy.Down()
+	require.ErrorContains(t, r.ends(), "Redis is away")
+}

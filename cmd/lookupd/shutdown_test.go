@@ -9,6 +9,7 @@ import (
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/connectivity"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
@@ -86,4 +87,21 @@ func TestAStreamThatDoesNotEndIsCutAfterTheDrain(t *testing.T) {
 	_, err = stream.CloseAndRecv()
 	require.Equal(t, codes.Unavailable, status.Code(err), "the producer keeps what it sent")
 	p.waitLog("calls still under way")
+}
+
+func TestAnOldConnectionIsAskedToReconnectAndItsStreamGoesOn(t *testing.T) {
+	p := launch(t, "--grpc-max-connection-age=200ms")
+	p.waitReady()
+	stream, err := p.client.ReportCacheState(t.Context())
+	require.NoError(t, err)
+	p.conn.Connect()
+	for state := p.conn.GetState(); state != connectivity.Ready; state = p.conn.GetState() {
+		require.True(t, p.conn.WaitForStateChange(t.Context(), state))
+	}
+	require.True(t, p.conn.WaitForStateChange(t.Context(), connectivity.Ready), "the pod said that it should go")
+	require.Equal(t, "NO_HINT", p.ask(lookup("t", "a")), "a new connection is there for new calls")
+	require.NoError(t, stream.Send(&pb.CacheStateUpdate{TenantId: "t", ModelId: "m", ReplicaId: "r", Stats: &pb.ReplicaStats{}}))
+	ack, err := stream.CloseAndRecv()
+	require.NoError(t, err, "what was under way on the old one may end")
+	require.True(t, ack.GetAccepted())
 }

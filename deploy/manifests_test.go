@@ -211,6 +211,31 @@ func TestKubernetesCanAskForHealthWithAndWithoutTLS(t *testing.T) {
 	require.Equal(t, "/readyz", tls.ReadinessProbe.HTTPGet.Path)
 }
 
+func TestNoVariableOfAServiceIsTakenForAFlag(t *testing.T) {
+	for _, folder := range []string{"overlays/try", "overlays/tls"} {
+		links := get[*apps.Deployment](t, render(t, folder), "Deployment/lookupd").Spec.Template.Spec.EnableServiceLinks
+		require.NotNil(t, links)
+		require.False(t, *links)
+	}
+}
+
+func TestWithTLSSecretsAreReadableForTheUserAndServicesSaySo(t *testing.T) {
+	m := render(t, "overlays/tls")
+	pod := get[*apps.Deployment](t, m, "Deployment/lookupd").Spec.Template.Spec
+	secrets := 0
+	for _, v := range pod.Volumes {
+		if v.Secret != nil {
+			secrets++
+			require.EqualValues(t, 0o440, *v.Secret.DefaultMode)
+		}
+	}
+	require.Equal(t, 3, secrets)
+	require.Equal(t, *pod.SecurityContext.RunAsGroup, *pod.SecurityContext.FSGroup)
+	for _, s := range of[*core.Service](m) {
+		require.Equal(t, "https", *s.Spec.Ports[0].AppProtocol)
+	}
+}
+
 func TestASidecarNeverTakesItsEngineOutOfService(t *testing.T) {
 	for _, folder := range []string{"examples/vllm", "examples/sglang"} {
 		template := render(t, folder).workloads()[0].template

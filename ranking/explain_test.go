@@ -115,7 +115,7 @@ func TestAShallowMatchFallsByItsTokens(t *testing.T) {
 	e, ifs := explain(ask(1), ranking.Evidence{Serving: serving("a", "b"), Runs: []ranking.Run{run(0, 32)}})
 	require.Equal(t, ranking.FateTokenFloor, e.Matches[0].Fate)
 	require.Equal(t, float32(0.5), e.Matches[0].Factors.Power)
-	require.Equal(t, []string{"minimumMatchedTokens", "minimumMatchedTokens and routingFloorScore"}, settings(ifs))
+	require.Equal(t, []string{"minimumMatchedTokens"}, settings(ifs))
 	require.Equal(t, "a", ifs[0].Top.ReplicaID)
 	require.Equal(t, `minimumMatchedTokens 0 instead of 64: PREFIX_MATCH, "a" first with score 16.000`, ifs[0].String())
 }

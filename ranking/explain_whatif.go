@@ -41,7 +41,7 @@ func WhatIfs(in *Input, ev *Evidence, p *Policy, k *Knobs) []WhatIf {
 	try("minimumPrefixTokens", whole(p.MinimumPrefixTokens), "0", func(p *Policy, _ *Knobs) { p.MinimumPrefixTokens = 0 })
 	try("minimumMatchedTokens", whole(p.MinimumMatchedTokens), "0", func(p *Policy, _ *Knobs) { p.MinimumMatchedTokens = 0 })
 	try("routingFloorScore", number(p.RoutingFloorScore), "0", func(p *Policy, _ *Knobs) { p.RoutingFloorScore = 0 })
-	if p.MinimumMatchedTokens > 0 && p.RoutingFloorScore > 0 {
+	if len(out) == 0 && p.MinimumMatchedTokens > 0 && p.RoutingFloorScore > 0 {
 		try("minimumMatchedTokens and routingFloorScore", whole(p.MinimumMatchedTokens)+" and "+number(p.RoutingFloorScore), "0 and 0",
 			func(p *Policy, _ *Knobs) { p.MinimumMatchedTokens, p.RoutingFloorScore = 0, 0 })
 	}

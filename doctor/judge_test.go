@@ -53,7 +53,7 @@ func TestWhatIsWrongWithAPodIsNamed(t *testing.T) {
 		"garbage":             {"", "inferencecache_index_garbage_total{kind=\"hold\"} 7\n", "pods.index_garbage_total", Warn, "could not be read"},
 		"dropped reports":     {"", "inferencecache_ingest_dropped_total{reason=\"empty_scheme\"} 7\n", "pods.ingest_dropped_total", Warn, "not indexed"},
 		"unknown tenants":     {"", "inferencecache_lookup_route_calls_total{reason_code=\"UNKNOWN_TENANT\"} 50\ninferencecache_lookup_route_calls_total{reason_code=\"NO_HINT\"} 50\n", "pods.reasons", Warn, "50 % of the lookups since the pod started got UNKNOWN_TENANT"},
-		"lag":                 {"", "# TYPE inferencecache_log_lag_seconds histogram\ninferencecache_log_lag_seconds_bucket{le=\"0.1\"} 0\ninferencecache_log_lag_seconds_bucket{le=\"0.5\"} 9\ninferencecache_log_lag_seconds_bucket{le=\"+Inf\"} 9\ninferencecache_log_lag_seconds_sum 3\ninferencecache_log_lag_seconds_count 9\n", "pods.cache", Warn, "late"},
+		"lag":                 {"", "# TYPE inferencecache_log_lag_seconds histogram\ninferencecache_log_lag_seconds_bucket{le=\"0.1\"} 0\ninferencecache_log_lag_seconds_bucket{le=\"0.5\"} 900\ninferencecache_log_lag_seconds_bucket{le=\"+Inf\"} 900\ninferencecache_log_lag_seconds_sum 3\ninferencecache_log_lag_seconds_count 900\n", "pods.cache", Warn, "late"},
 		"behind with sweeps":  {"", "inferencecache_sweep_partitions_behind 3\n", "pods.sweep", Warn, "3 partitions are behind"},
 		"not a pod's metrics": {podPage, "up 1\n", "pods.metrics", Warn, "not a lookup pod's"},
 	} {

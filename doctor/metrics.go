@@ -81,8 +81,12 @@ func (m *Metrics) Label(name, label string) string {
 	return found
 }
 
+// leastObserved is how many observations a quantile needs: the 99th percentile of a
+// handful is its largest, and that was a cold start.
+const leastObserved = 100
+
 // Quantile is an upper bound of a quantile of a histogram, +Inf if it lies above the
-// last bucket, and NaN without observations.
+// last bucket, and NaN with fewer than leastObserved observations.
 func (m *Metrics) Quantile(name string, q float64) float64 {
 	bounds := map[float64]uint64{}
 	total := uint64(0)
@@ -93,7 +97,7 @@ func (m *Metrics) Quantile(name string, q float64) float64 {
 			bounds[b.GetUpperBound()] += b.GetCumulativeCount()
 		}
 	})
-	if total == 0 {
+	if total < leastObserved {
 		return math.NaN()
 	}
 	sorted := make([]float64, 0, len(bounds))

@@ -127,8 +127,8 @@ func (x *explainer) once(ctx context.Context) (*explainReply, error) {
 	if err != nil {
 		return nil, err
 	}
-	out := x.newReply(d)
 	if !d.asked {
+		out := x.newReply(d)
 		if err := x.unasked(d, out); err != nil {
 			return nil, err
 		}
@@ -144,26 +144,32 @@ func (x *explainer) once(ctx context.Context) (*explainReply, error) {
 	if err != nil {
 		return nil, err
 	}
+	if len(e.Matches) == 0 {
+		if o.elsewhere, err = x.elsewhere(ctx, &in.Query); err != nil {
+			return nil, fmt.Errorf("searching other names: %w", err)
+		}
+	}
+	out := x.assemble(d, in, e, ifs, o)
+	if contradicts {
+		out.Affinity.Eligible, out.Affinity.Why = false, "chain_fields_contradict"
+	}
+	out.Why = x.why(out)
+	return out, nil
+}
+
+// assemble puts together what was decided and what was seen.
+func (x *explainer) assemble(d *decision, in *ranking.Input, e *ranking.Explanation, ifs []ranking.WhatIf, o *observed) *explainReply {
+	out := x.newReply(d)
 	out.input, out.exp, out.ifs = in, e, ifs
 	out.Input.Exact, out.Input.Blocks, out.Input.Tokens = in.Exact, len(in.Hashes), in.PrefixTokens
-	out.NowMS, out.Serving, out.Schemes, out.Garbage, out.Steady, out.Runs = d.ev.NowMS, len(d.ev.Serving), o.schemes, o.garbage, o.steady, o.traces
+	out.NowMS, out.Serving, out.Garbage, out.Steady = d.ev.NowMS, len(d.ev.Serving), o.garbage, o.steady
+	out.Schemes, out.Runs = append(out.Schemes, o.schemes...), append(out.Runs, o.traces...)
+	out.Elsewhere = append(out.Elsewhere, o.elsewhere...)
 	if out.Serving == 0 {
 		out.Census = censusText(d.ev.Census)
 	}
 	out.fill(e, ifs)
-	if contradicts {
-		out.Affinity.Eligible, out.Affinity.Why = false, "chain_fields_contradict"
-	}
-	if len(e.Matches) == 0 {
-		if out.Elsewhere, err = x.elsewhere(ctx, &in.Query); err != nil {
-			return nil, fmt.Errorf("searching other names: %w", err)
-		}
-	}
-	if out.Elsewhere == nil {
-		out.Elsewhere = []place{}
-	}
-	out.Why = x.why(out)
-	return out, nil
+	return out
 }
 
 func (x *explainer) newReply(d *decision) *explainReply {

@@ -71,7 +71,7 @@ func (r *explainReply) inputText() string {
 	case r.StoppedAt == "" && in.Exact:
 		text += fmt.Sprintf(": one exact hash for %s", plural(int(in.Tokens), "token"))
 	case r.StoppedAt == "":
-		text += fmt.Sprintf(": a chain of %s, %s", plural(in.Blocks, "block"), plural(int(in.Tokens), "token"))
+		text += fmt.Sprintf(": %s, %s", plural(in.Blocks, "block"), plural(int(in.Tokens), "token"))
 	}
 	text += fmt.Sprintf("; tenant %s, model %s, scheme %s, adapter %s", cell(r.Tenant), cell(r.Model), cell(r.Scheme), cell(r.Adapter))
 	if in.TTFTMS > 0 {

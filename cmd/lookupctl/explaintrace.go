@@ -141,30 +141,44 @@ func (v *shardView) readHead(scheme string, replicas, counts, spaces map[string]
 	}
 }
 
-// traces tells of every replica of the partition.
-func (v *shardView) traces(q *ranking.Query) []trace {
-	fresh := make([]int, len(v.records)) // live holders of each block
-	retired := make([]int, len(v.records))
-	owners := map[uint32]bool{}
-	lapsed := map[uint32]bool{}
+// tally adds to fresh the holders of each block that count, and returns how many
+// records of it are of generations that are no more.
+func (v *shardView) tally(q *ranking.Query, fresh []int) (retired []int) {
+	counts := map[uint32]bool{} // numbers of replicas; true = its holds count
 	for _, r := range v.replicas {
-		owners[r.Number] = v.counted[r.Number]
-		lapsed[r.Number] = r.Lapsed(v.nowMS)
+		counts[r.Number] = v.counted[r.Number] && !r.Lapsed(v.nowMS)
 	}
+	retired = make([]int, len(v.records))
 	for i, holds := range v.records {
 		for _, h := range holds {
-			switch {
-			case !owners[h.Replica]:
+			switch serves, known := counts[h.Replica]; {
+			case !known:
 				retired[i]++
-			case v.nowMS-h.SeenMS < q.TTLMS && !lapsed[h.Replica]:
+			case serves && v.nowMS-h.SeenMS < q.TTLMS:
 				fresh[i]++
 			}
 		}
 	}
-	out := make([]trace, 0, len(v.replicas))
-	for id, r := range v.replicas {
-		out = append(out, v.trace(q, id, &r, fresh, retired))
+	return retired
+}
+
+// traces tells of every replica of all shards: those that serve first, the longest run
+// before others.
+func traces(q *ranking.Query, views []*shardView) []trace {
+	fresh := make([]int, len(q.Hashes)) // live holders of each block
+	retired := make([][]int, len(views))
+	for i, v := range views {
+		retired[i] = v.tally(q, fresh)
 	}
+	var out []trace
+	for i, v := range views {
+		for id, r := range v.replicas {
+			out = append(out, v.trace(q, id, &r, fresh, retired[i]))
+		}
+	}
+	slices.SortFunc(out, func(a, b trace) int {
+		return cmp.Or(cmp.Compare(rankOf(a.Standing), rankOf(b.Standing)), cmp.Compare(b.Blocks, a.Blocks), cmp.Compare(a.ReplicaID, b.ReplicaID))
+	})
 	return out
 }
 
@@ -238,10 +252,11 @@ func tierText(t ranking.Tier) string {
 
 // observed is everything that the shards told.
 type observed struct {
-	nowMS   int64
 	traces  []trace
 	schemes []string
 	garbage int
+	// elsewhere is filled when nothing matched.
+	elsewhere []place
 	// steady: the traces tell the runs that the decision was made on.
 	steady bool
 }
@@ -249,13 +264,13 @@ type observed struct {
 // observe reads all shards and holds the traces against the decision's evidence.
 func (x *explainer) observe(ctx context.Context, d *decision) (*observed, error) {
 	o := &observed{}
-	for shard := range x.shards {
+	views := make([]*shardView, x.shards)
+	for shard := range views {
 		v, err := x.readShard(ctx, &d.query, shard)
 		if err != nil {
 			return nil, err
 		}
-		o.nowMS = max(o.nowMS, v.nowMS)
-		o.traces = append(o.traces, v.traces(&d.query)...)
+		views[shard] = v
 		o.garbage += v.garbage
 		for _, s := range v.schemes {
 			if !slices.Contains(o.schemes, s) {
@@ -263,10 +278,8 @@ func (x *explainer) observe(ctx context.Context, d *decision) (*observed, error)
 			}
 		}
 	}
+	o.traces = traces(&d.query, views)
 	slices.Sort(o.schemes)
-	slices.SortFunc(o.traces, func(a, b trace) int {
-		return cmp.Or(cmp.Compare(rankOf(a.Standing), rankOf(b.Standing)), cmp.Compare(b.Blocks, a.Blocks), cmp.Compare(a.ReplicaID, b.ReplicaID))
-	})
 	o.steady = o.agrees(&d.ev)
 	return o, nil
 }

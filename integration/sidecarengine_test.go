@@ -94,27 +94,35 @@ func (e *simEngine) removed(ids ...uint64) []any { return []any{"BlockRemoved", 
 
 // serve runs a prompt through the cache and publishes what that changed.
 func (e *simEngine) serve(chain []uint64) replay.Delta {
-	d := e.cache.Serve(chain)
-	var events []any
-	if len(d.Evicted) > 0 {
-		events = append(events, e.removed(d.Evicted...))
-	}
-	if d.Stored > 0 {
-		events = append(events, e.stored(chain[:d.Reused+d.Stored], d.Reused))
-	}
+	d, events := e.change(chain)
 	if len(events) > 0 {
 		e.publish(events...)
 	}
 	return d
 }
 
+func (e *simEngine) change(chain []uint64) (d replay.Delta, events []any) {
+	d = e.cache.Serve(chain)
+	if len(d.Evicted) > 0 {
+		events = append(events, e.removed(d.Evicted...))
+	}
+	if d.Stored > 0 {
+		events = append(events, e.stored(chain[:d.Reused+d.Stored], d.Reused))
+	}
+	return d, events
+}
+
 func (e *simEngine) publish(events ...any) {
 	e.t.Helper()
+	e.pub.Publish(e.payload(time.Now(), events))
+}
+
+func (e *simEngine) payload(at time.Time, events []any) []byte {
 	var buf bytes.Buffer
 	enc := msgpack.NewEncoder(&buf)
 	enc.UseCompactInts(true)
-	require.NoError(e.t, enc.Encode([]any{float64(time.Now().UnixMicro()) / 1e6, events}))
-	e.pub.Publish(buf.Bytes())
+	require.NoError(e.t, enc.Encode([]any{float64(at.UnixMicro()) / 1e6, events}))
+	return buf.Bytes()
 }
 
 // sidecarProcess is a running kvsidecar.

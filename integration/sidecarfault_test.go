@@ -25,13 +25,13 @@ type prompts struct {
 	next     int
 }
 
-func newPrompts(t testing.TB, seed uint64) *prompts {
+func newPrompts(t testing.TB, seed uint64, requests int) *prompts {
 	t.Helper()
 	var text bytes.Buffer
-	require.NoError(t, replay.Generate(&text, replay.GenerateOptions{Requests: 600, BlockTokens: 512, Seed: seed}))
-	requests, err := replay.NewReader(&text, "generated", 512).ReadAll(0)
+	require.NoError(t, replay.Generate(&text, replay.GenerateOptions{Requests: requests, BlockTokens: 512, Seed: seed}))
+	read, err := replay.NewReader(&text, "generated", 512).ReadAll(0)
 	require.NoError(t, err)
-	return &prompts{requests: requests}
+	return &prompts{requests: read}
 }
 
 // run sends n of them to the engine.
@@ -44,7 +44,11 @@ func (p *prompts) run(e *simEngine, n int) {
 
 // differs is nil if the index has of a replica what the engine has, block by block.
 func differs(t testing.TB, rdb redis.UniversalClient, model, replica string, e *simEngine, all map[uint64]fingerprint) error {
-	mine := heldInRedis(t, rdb, model, "")[replica]
+	return differsFrom(heldInRedis(t, rdb, model, ""), replica, e, all)
+}
+
+func differsFrom(held map[string]map[string]uint32, replica string, e *simEngine, all map[uint64]fingerprint) error {
+	mine := held[replica]
 	wrong, missing := 0, 0
 	for id, fp := range all {
 		tokens, in := mine[fp.hash]
@@ -69,7 +73,7 @@ func TestASidecarKilledInTheMiddleOfTraffic(t *testing.T) {
 	t.Parallel()
 	r := rig.Standalone(t)
 	e := newSimEngine(t, 120)
-	traffic := newPrompts(t, 3)
+	traffic := newPrompts(t, 3, 600)
 	all := fingerprintsOf(traffic.requests)
 	side := startSidecar(t, r.URL(), e, model, "r", "--lease", "2s")
 	for range 3 {
@@ -99,7 +103,7 @@ func TestANetworkCut(t *testing.T) {
 			r := rig.Standalone(t)
 			p := pod.Start(t, "--redis", r.URL())
 			e := newSimEngine(t, 120)
-			traffic := newPrompts(t, 4)
+			traffic := newPrompts(t, 4, 600)
 			all := fingerprintsOf(traffic.requests)
 			proxies := []*rig.Proxy{rig.NewProxy(t, r.Addr())}
 			url := "redis://" + proxies[0].Addr() + "/0"

@@ -26,6 +26,8 @@ type Options struct {
 	// Redis is a client of the index, RedisName its URL without secrets. The caller closes it.
 	Redis     redis.UniversalClient
 	RedisName string
+	// ACLUser is the Redis user whose rights are judged; "" = the client's own.
+	ACLUser string
 	// Pods and Sidecars are HTTP addresses, GRPC those of lookup pods' gRPC ports.
 	Pods, GRPC, Sidecars []string
 	PolicyDir            string
@@ -66,7 +68,7 @@ func Gather(ctx context.Context, o Options) (*Facts, error) {
 	var all sync.WaitGroup
 	if o.Redis != nil {
 		all.Go(func() {
-			f.Redis = gatherRedis(ctx, o.Redis, o.RedisName, o.Now)
+			f.Redis = gatherRedis(ctx, o.Redis, o.RedisName, o.ACLUser, o.Now)
 			if f.Redis.Err != nil {
 				return
 			}

@@ -49,9 +49,15 @@ type RedisFacts struct {
 	SlotsAssigned, SlotsOK, SlotsFail int
 	// ScriptErr is why a trivial script was refused.
 	ScriptErr error
-	// User is who we are; Denied are commands that its ACL refuses, if that can be told.
-	User   string
-	Denied []string
+	// User is whose rights were judged: the one that was Named, or our own.
+	User  string
+	Named bool
+	// DeniedReads and DeniedWrites are commands of a pod that the user's ACL refuses,
+	// if RightsErr is nil.
+	DeniedReads, DeniedWrites []string
+	RightsErr                 error
+	// ReadOnly: our own user reads everything and writes nothing, as an operator's should.
+	ReadOnly bool
 }
 
 // NodeFacts are of one server. Fields that it does not tell are zero.

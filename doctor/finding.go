@@ -29,6 +29,8 @@ type Finding struct {
 	Evidence []string `json:"evidence"`
 	// Fix says what to do; "" if ok.
 	Fix string `json:"fix"`
+	// Runbook is the page of this repository that goes on from here; "" = none.
+	Runbook string `json:"runbook"`
 }
 
 // Report is what an examination came to.
@@ -57,7 +59,7 @@ func (f *findings) add(severity Severity, check, subject, text, fix string, evid
 	if evidence == nil {
 		evidence = []string{}
 	}
-	*f = append(*f, Finding{Check: check, Severity: severity, Subject: subject, Text: text, Fix: fix, Evidence: evidence})
+	*f = append(*f, Finding{Check: check, Severity: severity, Subject: subject, Text: text, Fix: fix, Evidence: evidence, Runbook: runbookOf(check)})
 }
 
 func (f *findings) report() *Report {

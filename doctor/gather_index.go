@@ -137,7 +137,11 @@ func (f *PartitionFacts) readRest(ctx context.Context, rdb redis.UniversalClient
 		sp := &f.Spaces[i]
 		f.note(k.Blocks(store.SpaceSuffix(sp.Space)), sizes[i].Err())
 		sp.Blocks = sizes[i].Val()
-		for _, kv := range blocks[i].Val() {
+		sampled := blocks[i].Val()
+		if redis.HasErrorPrefix(blocks[i].Err(), "NOPERM") {
+			sampled = firstFields(ctx, rdb, k.Blocks(store.SpaceSuffix(sp.Space)), limits.Samples)
+		}
+		for _, kv := range sampled {
 			holds, err := store.DecodeHolds(nil, kv.Value)
 			if err != nil {
 				f.Garbage = append(f.Garbage, fmt.Sprintf("key %s field %x: %v", k.Blocks(store.SpaceSuffix(sp.Space)), kv.Key, err))
@@ -171,4 +175,17 @@ func (f *PartitionFacts) readCounts(fields map[string]string) {
 		}
 		f.Counts = append(f.Counts, Count{Scheme: scheme, Number: number, Holds: n})
 	}
+}
+
+// firstFields is the sample for a user who may not run HRANDFIELD: one step of a scan,
+// which is not random, but as good as any for blocks named by hashes.
+func firstFields(ctx context.Context, rdb redis.UniversalClient, key string, n int) (out []redis.KeyValue) {
+	fields, _, err := rdb.HScan(ctx, key, 0, "", int64(n)).Result()
+	if err != nil {
+		return nil
+	}
+	for i := 0; i+1 < len(fields) && len(out) < n; i += 2 {
+		out = append(out, redis.KeyValue{Key: fields[i], Value: fields[i+1]})
+	}
+	return out
 }

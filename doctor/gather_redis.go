@@ -19,7 +19,7 @@ import (
 const maxNodes = 128
 
 // gatherRedis asks every server that the client knows.
-func gatherRedis(ctx context.Context, rdb redis.UniversalClient, name string, now func() time.Time) *RedisFacts {
+func gatherRedis(ctx context.Context, rdb redis.UniversalClient, name, user string, now func() time.Time) *RedisFacts {
 	f := &RedisFacts{Name: name}
 	cluster, ok := rdb.(*redis.ClusterClient)
 	if !ok {
@@ -36,7 +36,7 @@ func gatherRedis(ctx context.Context, rdb redis.UniversalClient, name string, no
 		if f.Nodes[0].ClusterEnabled {
 			f.clusterInfo(ctx, one)
 		}
-		f.askScripts(ctx, rdb)
+		f.askScripts(ctx, rdb, user)
 		return f
 	}
 	f.Cluster = true
@@ -60,7 +60,7 @@ func gatherRedis(ctx context.Context, rdb redis.UniversalClient, name string, no
 		f.Err = f.Nodes[0].Err
 	}
 	if f.Err == nil {
-		f.askScripts(ctx, rdb)
+		f.askScripts(ctx, rdb, user)
 	}
 	return f
 }
@@ -137,43 +137,57 @@ func (f *RedisFacts) clusterInfo(ctx context.Context, c *redis.Client) {
 	}
 }
 
-// needed are the commands of a lookup pod besides those that reading the facts proves,
-// each on a key of ours.
-var needed = [][]any{
-	{"evalsha", "0000000000000000000000000000000000000000", "1", store.LayoutKey},
-	{"eval", "return 1", "1", store.LayoutKey},
-	{"script|load", "return 1"},
-	{"multi"},
-	{"hmget", store.LayoutKey, "version"},
-	{"hset", store.LayoutKey, "version", "1"},
-	{"pexpire", store.LayoutKey, "1"},
-	{"xread", "STREAMS", store.CatalogTenantsKey, "0"},
-	{"xadd", store.CatalogTenantsKey, "*", "e", ""},
-	{"zadd", store.CatalogTenantsKey, "1", "x"},
+// needed are commands of a lookup pod, each on a key of ours; writes change the index,
+// the others only read it.
+var needed = []struct {
+	writes bool
+	words  []any
+}{
+	{false, []any{"evalsha", "0000000000000000000000000000000000000000", "1", store.LayoutKey}},
+	{false, []any{"eval", "return 1", "1", store.LayoutKey}},
+	{false, []any{"script|load", "return 1"}},
+	{false, []any{"multi"}},
+	{false, []any{"hmget", store.LayoutKey, "version"}},
+	{false, []any{"xread", "STREAMS", store.CatalogTenantsKey, "0"}},
+	{true, []any{"hset", store.LayoutKey, "version", "1"}},
+	{true, []any{"pexpire", store.LayoutKey, "1"}},
+	{true, []any{"xadd", store.CatalogTenantsKey, "*", "e", ""}},
+	{true, []any{"zadd", store.CatalogTenantsKey, "1", "x"}},
 }
 
-// askScripts runs a script that does nothing, and asks what the user may do.
-func (f *RedisFacts) askScripts(ctx context.Context, rdb redis.UniversalClient) {
+// allWrites is how many of needed write.
+const allWrites = 4
+
+// askScripts runs a script that does nothing, and asks what a user may do: ours, or the
+// one that is named.
+func (f *RedisFacts) askScripts(ctx context.Context, rdb redis.UniversalClient, user string) {
 	f.ScriptErr = rdb.Eval(ctx, "return 1", []string{store.LayoutKey}).Err()
-	user, err := rdb.Do(ctx, "ACL", "WHOAMI").Text()
-	if err != nil {
-		return // no ACL, or not for us
-	}
-	f.User = user
-	for _, command := range needed {
-		name, _ := command[0].(string)
-		args := []any{"ACL", "DRYRUN", user}
-		if base, sub, ok := strings.Cut(name, "|"); ok {
-			args = append(args, base, sub)
-		} else {
-			args = append(args, name)
+	f.User, f.Named = user, user != ""
+	if user == "" {
+		var err error
+		if f.User, err = rdb.Do(ctx, "ACL", "WHOAMI").Text(); err != nil {
+			return // no ACL, or not for us
 		}
-		reply, err := rdb.Do(ctx, append(args, command[1:]...)...).Text()
+	}
+	for _, n := range needed {
+		name, _ := n.words[0].(string)
+		args := []any{"ACL", "DRYRUN", f.User}
+		for word := range strings.SplitSeq(name, "|") {
+			args = append(args, word)
+		}
+		reply, err := rdb.Do(ctx, append(args, n.words[1:]...)...).Text()
 		if err != nil {
-			return // DRYRUN itself is refused: nothing can be told
+			f.RightsErr = err // DRYRUN itself is refused, or there is no such user
+			return
 		}
-		if reply != "OK" {
-			f.Denied = append(f.Denied, strings.ToUpper(strings.ReplaceAll(name, "|", " ")))
+		if reply == "OK" {
+			continue
+		}
+		if n.writes {
+			f.DeniedWrites = append(f.DeniedWrites, strings.ToUpper(name))
+		} else {
+			f.DeniedReads = append(f.DeniedReads, strings.ToUpper(strings.ReplaceAll(name, "|", " ")))
 		}
 	}
+	f.ReadOnly = !f.Named && len(f.DeniedReads) == 0 && len(f.DeniedWrites) == allWrites
 }

@@ -2,6 +2,7 @@ package doctor
 
 import (
 	"fmt"
+	"slices"
 	"strconv"
 	"strings"
 	"time"
@@ -203,14 +204,21 @@ func checkClocks(r *RedisFacts, out *findings) {
 
 func checkScripts(r *RedisFacts, out *findings) {
 	const check = "redis.scripts"
-	const fix = "Give the pods' user ~ic1:* and +eval +evalsha +script|load +multi +exec and the hash, stream, sorted set and key commands of the scripts, or +@all on a Redis of their own. What is judged is the user in doctor's own URL: give it the pods'."
+	const fix = "Give the pods' user ~ic1:* and the commands of docs/security.md, or +@all on a Redis of their own. The user in doctor's own URL is judged, unless --acl-user names another."
+	denied := append(slices.Clone(r.DeniedReads), r.DeniedWrites...)
 	switch {
-	case r.ScriptErr != nil && redis.HasErrorPrefix(r.ScriptErr, "NOPERM"):
+	case r.ScriptErr != nil && redis.HasErrorPrefix(r.ScriptErr, "NOPERM") && !r.Named:
 		out.add(Fail, check, r.Name, "this user may not run scripts, and without them nothing can be read or written", fix, r.ScriptErr.Error(), "user "+r.User)
-	case r.ScriptErr != nil:
+	case r.ScriptErr != nil && !redis.HasErrorPrefix(r.ScriptErr, "NOPERM"):
 		out.add(Fail, check, r.Name, "a script that does nothing is refused", "Look at the error: a read-only replica, a Redis that refuses writes, or one that is loading.", r.ScriptErr.Error())
-	case len(r.Denied) > 0:
-		out.add(Fail, check, r.Name, fmt.Sprintf("user %q may not do what a lookup pod does", r.User), fix, "refused: "+strings.Join(r.Denied, ", "))
+	case r.Named && r.RightsErr != nil:
+		out.add(Fail, check, r.Name, fmt.Sprintf("the rights of user %q cannot be judged", r.User), "Is that the pods' user? Doctor's own needs +acl|dryrun.", r.RightsErr.Error())
+	case r.ReadOnly:
+		out.ok(check, r.Name, "user %q reads everything and writes nothing; name the pods' user with --acl-user to judge it", r.User)
+	case len(denied) > 0:
+		out.add(Fail, check, r.Name, fmt.Sprintf("user %q may not do what a lookup pod does", r.User), fix, "refused: "+strings.Join(denied, ", "))
+	case r.Named:
+		out.ok(check, r.Name, "user %q may do what a lookup pod does", r.User)
 	default:
 		out.ok(check, r.Name, "scripts are allowed")
 	}

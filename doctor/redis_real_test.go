@@ -93,6 +93,7 @@ func TestAUserWithoutScriptsIsNamed(t *testing.T) {
 	server := rig.Standalone(t, rig.WithACL(
 		"user viewer on >secret ~ic1:* +@read +@connection +info +time +cluster",
 		"user pods on >secret ~ic1:* +@all -xread +acl|whoami +acl|dryrun",
+		"user operator on >secret ~ic1:* +@read +@connection +eval +evalsha +script|load +multi +exec +info +time +acl|whoami +acl|dryrun -hrandfield",
 	))
 	for user, want := range map[string]string{"viewer": "may not run scripts", "pods": `user "pods" may not do what a lookup pod does`} {
 		rdb, err := store.Dial(store.DialOptions{URL: server.URLAs(user, "secret")})
@@ -102,6 +103,23 @@ func TestAUserWithoutScriptsIsNamed(t *testing.T) {
 		require.Equal(t, Fail, f.Severity)
 		require.Contains(t, f.Text, want)
 	}
+	operator, err := store.Dial(store.DialOptions{URL: server.URLAs("operator", "secret")})
+	require.NoError(t, err)
+	defer func() { _ = operator.Close() }()
+	x := openIndex(t, server.Client(), 1)
+	x.holds(scope, "vllm", "a", 40, 16, nil)
+	x.holds(scope, "vllm", "b", 40, 32, nil)
+	x.rdb = operator
+	r := x.examine()
+	require.Equal(t, []string{"warn producers.block_size"}, troubles(r), "sampled without HRANDFIELD too")
+	require.Contains(t, find(t, r, "redis.scripts").Text, "reads everything and writes nothing")
+	as := func(user string) Finding {
+		return find(t, x.examine(func(o *Options) { o.ACLUser = user }), "redis.scripts")
+	}
+	require.Equal(t, []string{"refused: XREAD"}, as("pods").Evidence)
+	require.Equal(t, OK, as("rig").Severity)
+	require.Contains(t, as("nobody").Text, "cannot be judged")
+
 	rdb, err := store.Dial(store.DialOptions{URL: server.URLAs("nobody", "wrong")})
 	require.NoError(t, err)
 	defer func() { _ = rdb.Close() }()

@@ -17,6 +17,7 @@ type doctorCmd struct {
 	GRPC          []string      `name:"grpc" placeholder:"HOST:PORT,…" help:"gRPC addresses of lookup pods: health and a probe."`
 	Sidecars      []string      `placeholder:"HOST:PORT,…" help:"HTTP addresses of engine sidecars."`
 	PolicyDir     string        `placeholder:"DIR" help:"Directory of CachePolicy files, the pods' own."`
+	ACLUser       string        `name:"acl-user" placeholder:"NAME" help:"Redis user of the pods, whose rights are judged; none = the one in --redis."`
 	Shards        int           `placeholder:"K" help:"--shards that the components are started with, to compare with the layout."`
 	SweepInterval time.Duration `default:"1m" placeholder:"DURATION" help:"--sweep-interval of the pods (${default})."`
 	KeyTTL        time.Duration `name:"key-ttl" default:"24h" placeholder:"DURATION" help:"--key-ttl of the components (${default})."`
@@ -83,7 +84,7 @@ func (c *doctorCmd) options() (*doctor.Options, error) {
 		return nil, usagef("--max-partitions and --samples must be 1 or more")
 	}
 	return &doctor.Options{
-		Pods: c.Pods, GRPC: c.GRPC, Sidecars: c.Sidecars, PolicyDir: c.PolicyDir,
+		Pods: c.Pods, GRPC: c.GRPC, Sidecars: c.Sidecars, PolicyDir: c.PolicyDir, ACLUser: c.ACLUser,
 		Shards: c.Shards, SweepInterval: c.SweepInterval, KeyTTL: c.KeyTTL,
 		Limits: doctor.Limits{Partitions: c.MaxPartitions, Samples: c.Samples},
 	}, nil
@@ -121,6 +122,9 @@ func writeFinding(s *session, f *doctor.Finding) {
 		indented(s, "· ", e)
 	}
 	indented(s, "Do: ", f.Fix)
+	if f.Runbook != "" {
+		indented(s, "Runbook: ", f.Runbook)
+	}
 }
 
 // indented prints a paragraph four columns in.

@@ -52,7 +52,7 @@ func (x *explainer) elsewhere(ctx context.Context, q *ranking.Query) ([]place, e
 		return nil, err
 	}
 	var places []place
-	var has []*redis.BoolCmd
+	var has []*redis.SliceCmd
 	if _, err := x.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
 		for i, part := range list.Partitions {
 			for _, field := range spaces[i].Val() {
@@ -67,7 +67,7 @@ func (x *explainer) elsewhere(ctx context.Context, q *ranking.Query) ([]place, e
 				if len(q.Hashes) > 0 {
 					first = string(q.Hashes[0])
 				}
-				has = append(has, p.HExists(ctx, part.Keys().Blocks(store.SpaceSuffix(sp)), first))
+				has = append(has, p.HMGet(ctx, part.Keys().Blocks(store.SpaceSuffix(sp)), first))
 			}
 		}
 		return nil
@@ -75,7 +75,7 @@ func (x *explainer) elsewhere(ctx context.Context, q *ranking.Query) ([]place, e
 		return nil, err
 	}
 	for i := range places {
-		places[i].Has = len(q.Hashes) > 0 && len(q.Hashes[0]) > 0 && has[i].Val()
+		places[i].Has = len(q.Hashes) > 0 && len(q.Hashes[0]) > 0 && len(has[i].Val()) == 1 && has[i].Val()[0] != nil
 	}
 	return shortlist(places), nil
 }

@@ -245,6 +245,8 @@ func (r *explainReply) whyAffinity() []string {
 		return []string{"Affinity has nobody to name: no replica serves the domain."}
 	case string(ranking.NoSeatSeed):
 		return []string{"Affinity has nothing to hash: the request carries no hash."}
+	case "partial_evidence":
+		return []string{"A shard of the index did not answer: nothing is concluded from what was not found, and affinity has no full serving set to choose from. lookupctl doctor tells which node is gone."}
 	case "chain_fields_contradict":
 		return []string{"Affinity is not given to a request whose block_hashes and block_token_counts contradict one another."}
 	}

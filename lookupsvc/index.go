@@ -10,8 +10,8 @@ import (
 // at once; they honour ctx, and none keeps an argument after it has returned.
 type Index interface {
 	// Match fills ev with what is known about q, as one consistent view. A view
-	// from memory while the index cannot be asked is not an error (ev.Degraded
-	// tells); any error means that nothing is known.
+	// from memory while the index cannot be asked is not an error (ev.Degraded tells),
+	// nor is one that does not cover q (ev.Partial); any error means that nothing is known.
 	Match(ctx context.Context, q *ranking.Query, ev *ranking.Evidence) error
 	// Report takes all of rs in their order, or returns an error and the producer keeps
 	// them; some may have been taken.

@@ -26,6 +26,7 @@ type metrics struct {
 	lookupErrors   *prometheus.CounterVec
 	inputs         [sources]prometheus.Counter
 	degraded       prometheus.Counter
+	partial        prometheus.Counter
 	blocksAsked    prometheus.Counter
 	blocksCached   prometheus.Counter
 	blocksWalked   prometheus.Counter
@@ -57,6 +58,8 @@ func newMetrics(r *registrar, models int, left *atomic.Int64) (*metrics, error) 
 			"LookupRoute calls answered NO_HINT because something failed.", "reason"),
 		degraded: r.counter("lookup_degraded_total",
 			"LookupRoute calls answered from memory because the index could not be asked."),
+		partial: r.counter("lookup_partial_total",
+			"LookupRoute calls judged on part of the index, because it or a shard of it could not be asked: only matches count."),
 		blocksAsked:  blocks.WithLabelValues("asked"),
 		blocksCached: blocks.WithLabelValues("cached"),
 		blocksWalked: blocks.WithLabelValues("walked"),
@@ -91,6 +94,9 @@ func newMetrics(r *registrar, models int, left *atomic.Int64) (*metrics, error) 
 func (m *metrics) evidence(ev *ranking.Evidence) {
 	if ev.Degraded {
 		m.degraded.Inc()
+	}
+	if ev.Partial {
+		m.partial.Inc()
 	}
 	addBlocks(m.blocksAsked, ev.Asked)
 	addBlocks(m.blocksCached, ev.Cached)

@@ -27,6 +27,10 @@ func Gate(in *Input, p *Policy) (Reason, bool) {
 // and ties by replica id, overwrite dst; with enough room in it nothing is
 // allocated. Every Reason but PREFIX_MATCH, TENANT_HOT and AFFINITY_HINT comes
 // with none. ev is read only, and Decide has no clock: ev.NowMS is the time.
+//
+// On Partial evidence a match stands, but nothing is concluded from what was not
+// found: "nobody holds it" would be a guess, and the seats of affinity are counted
+// over a serving set that may lack members.
 func Decide(in *Input, ev *Evidence, p *Policy, k *Knobs, dst []Candidate) (Reason, []Candidate) {
 	none := dst[:0]
 
@@ -39,13 +43,13 @@ func Decide(in *Input, ev *Evidence, p *Policy, k *Knobs, dst []Candidate) (Reas
 	// from its first block, so warmth in general is no help.
 	found := appendMatches(none, in, ev, k)
 	reason := ReasonPrefixMatch
-	if len(found) == 0 && in.Exact && p.TenantHot {
+	if len(found) == 0 && in.Exact && p.TenantHot && !ev.Partial {
 		found = appendTenantHot(none, in, ev, k)
 		reason = ReasonTenantHot
 	}
 
 	// Nothing at all: perhaps the caller and the producers disagree on a name.
-	if len(found) == 0 {
+	if len(found) == 0 && !ev.Partial {
 		if unknown, ok := diagnose(ev); ok {
 			return unknown, none
 		}
@@ -66,7 +70,7 @@ func Decide(in *Input, ev *Evidence, p *Policy, k *Knobs, dst []Candidate) (Reas
 	}
 
 	// No evidence, but a steady choice: a repeated prompt warms one cache.
-	if p.Affinity {
+	if p.Affinity && !ev.Partial {
 		if seat, ok := affinitySeat(in, len(ev.Serving)); ok {
 			return ReasonAffinityHint, append(none, Candidate{ReplicaID: ev.Serving[seat].ID})
 		}

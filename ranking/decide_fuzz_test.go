@@ -73,6 +73,7 @@ func drawLookup(t *rapid.T, sane bool) lookup {
 	if len(ev.Runs) > 1 {
 		ev.Runs = rapid.Permutation(ev.Runs).Draw(t, "order")
 	}
+	ev.Partial = rapid.IntRange(0, 4).Draw(t, "partial") == 0
 	if n == 0 {
 		ev.Census = ranking.Census(rapid.IntRange(0, 5).Draw(t, "census"))
 	}
@@ -106,6 +107,9 @@ func checkWellFormed(t *rapid.T, l lookup, reason ranking.Reason, got []ranking.
 		}
 	}
 	require.Len(t, seen, len(got), "nobody stands twice")
+	if l.ev.Partial {
+		require.Contains(t, []ranking.Reason{ranking.ReasonPrefixMatch, ranking.ReasonNoHint}, reason)
+	}
 	switch reason {
 	case ranking.ReasonPrefixMatch:
 		require.NotEmpty(t, got)

@@ -8,6 +8,8 @@ type Explanation struct {
 	Candidates []Candidate
 	// Keyed is Input.Keyed; without it nothing else was looked at.
 	Keyed bool
+	// Partial is Evidence.Partial: only matches count.
+	Partial bool
 	// Serving is the size of the serving set.
 	Serving int
 	// Short: the prompt is below the policy's MinimumPrefixTokens.
@@ -102,12 +104,14 @@ const (
 	NoSeatServing NoSeat = "nobody_serves"
 	// NoSeatSeed: the request carries nothing to hash.
 	NoSeatSeed NoSeat = "no_seed"
+	// NoSeatPartial: the evidence is partial, and with it the serving set.
+	NoSeatPartial NoSeat = "partial_evidence"
 )
 
 // Explain is Decide with its working. The answer in it is that of Decide, and every
 // number is computed by the functions that Decide calls.
 func Explain(in *Input, ev *Evidence, p *Policy, k *Knobs) *Explanation {
-	e := &Explanation{Keyed: in.Keyed(), Serving: len(ev.Serving), Short: tooShort(in, p)}
+	e := &Explanation{Keyed: in.Keyed(), Partial: ev.Partial, Serving: len(ev.Serving), Short: tooShort(in, p)}
 	e.Reason, e.Candidates = Decide(in, ev, p, k, nil)
 	if !e.Keyed {
 		return e
@@ -115,10 +119,10 @@ func Explain(in *Input, ev *Evidence, p *Policy, k *Knobs) *Explanation {
 	scored := appendMatches(nil, in, ev, k)
 	e.explainMatches(in, ev, k, scored)
 	e.judgeMatches(p, scored)
-	if len(scored) == 0 && in.Exact && p.TenantHot {
+	if len(scored) == 0 && in.Exact && p.TenantHot && !ev.Partial {
 		e.explainHot(in, ev, k)
 	}
-	if len(scored) == 0 && !hasFate(e.Hot, FateAnswer, FateShort) {
+	if len(scored) == 0 && !ev.Partial && !hasFate(e.Hot, FateAnswer, FateShort) {
 		e.Diagnosis, _ = diagnose(ev)
 	}
 	e.Seat = seatOf(in, ev, p)
@@ -128,6 +132,8 @@ func Explain(in *Input, ev *Evidence, p *Policy, k *Knobs) *Explanation {
 func seatOf(in *Input, ev *Evidence, p *Policy) Seat {
 	at, ok := affinitySeat(in, len(ev.Serving))
 	switch {
+	case ev.Partial:
+		return Seat{Why: NoSeatPartial, Of: len(ev.Serving)}
 	case len(ev.Serving) == 0:
 		return Seat{Why: NoSeatServing}
 	case !ok:

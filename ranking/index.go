@@ -114,6 +114,10 @@ type Evidence struct {
 	Census Census
 	// Degraded is set when the view came from memory because the index could not be asked.
 	Degraded bool
+	// Partial is set when the view does not cover the query, because the index, or a
+	// shard of it, could not be asked: Runs are a lower bound, and what is absent from
+	// the view may be there. The zero value is a view of everything.
+	Partial bool
 	// Asked, Cached and Walked count blocks: in the query, answered from the
 	// pod's memory, and read from the index.
 	Asked, Cached, Walked int

@@ -131,7 +131,22 @@ func TestMemoryAnswersWhileRedisIsStoppedAndNotForLonger(t *testing.T) {
 	require.NoError(t, p.Match(within, query(vllm, "b0", "b1 of another chain"), ev))
 	cancel()
 	require.True(t, ev.Degraded)
+	require.True(t, ev.Partial, "of the rest of the chain nothing is known")
 	require.Equal(t, map[string]int{"a": 1}, blocksOf(ev))
+	for what, q := range map[string]*ranking.Query{
+		"a chain that was never asked for": query(vllm, "other"),
+		"a space that was never asked for": query(ranking.Space{Scheme: vllm.Scheme, Adapter: "other"}, "b0"),
+		"a hash that was never asked for":  {Scope: scope, Space: vllm, TTLMS: halfHour, Exact: true, Hashes: [][]byte{[]byte("other")}},
+	} {
+		within, cancel := context.WithTimeout(ctx, budget)
+		require.NoError(t, p.Match(within, q, ev), what)
+		cancel()
+		require.True(t, ev.Partial, what)
+	}
+	within, cancel = context.WithTimeout(ctx, budget)
+	require.NoError(t, p.Match(within, q, ev))
+	cancel()
+	require.False(t, ev.Partial, "memory covers it all")
 
 	rig.Eventually(t, longEnough, "memory too old to be of use", func() error {
 		if _, _, failed := b.counts(); failed == 0 {

@@ -10,7 +10,8 @@ import (
 )
 
 // Match fills ev from memory, or from Redis and then into memory. A view from memory
-// while Redis is away is not an error: ev.Degraded tells. An error means that nothing is known.
+// while Redis is away is not an error: ev.Degraded tells, and ev.Partial if it does not
+// cover q. An error means that nothing is known.
 func (c *Cached) Match(ctx context.Context, q *ranking.Query, ev *ranking.Evidence) error {
 	m := c.scrap.Get().(*matching)
 	defer func() {
@@ -52,6 +53,7 @@ type shardAnswer struct {
 	p        Partition
 	ok       bool
 	degraded bool
+	short    bool // memory does not cover the query, and Redis did not answer
 	nowMS    int64
 	head     *Head
 	roster   *chaincache.Roster // nil = nobody serves the scheme
@@ -66,7 +68,7 @@ func (m *matching) release() {
 	for i := range m.shards {
 		s := &m.shards[i]
 		s.head, s.roster, s.runs = nil, nil, nil
-		s.known, s.walked, s.degraded, s.ok = 0, 0, false, false
+		s.known, s.walked, s.degraded, s.short, s.ok = 0, 0, false, false, false
 		s.query = chaincache.Query{}
 	}
 	m.q = nil
@@ -237,7 +239,7 @@ func (m *matching) makeDo(s *shardAnswer) bool {
 	if f == nil || !f.recent(now) || !m.look(s, f, now, true, true) {
 		return false
 	}
-	s.degraded, s.walked = true, 0
+	s.degraded, s.short, s.walked = true, s.answer.Short, 0
 	return true
 }
 
@@ -247,6 +249,7 @@ func (m *matching) conclude(ctx context.Context, ev *ranking.Evidence) error {
 	*ev = ranking.Evidence{Runs: ev.Runs[:0], Asked: len(q.Hashes)}
 	for i := range m.shards {
 		s := &m.shards[i]
+		ev.Partial = ev.Partial || !s.ok || s.short
 		if s.ok {
 			ev.NowMS = max(ev.NowMS, s.nowMS)
 			ev.Cached, ev.Walked = max(ev.Cached, s.known), max(ev.Walked, s.walked)
@@ -264,7 +267,7 @@ func (m *matching) conclude(ctx context.Context, ev *ranking.Evidence) error {
 	} else {
 		m.merge(ev)
 	}
-	if len(ev.Serving) > 0 {
+	if len(ev.Serving) > 0 || ev.Partial {
 		return nil
 	}
 	var err error
@@ -275,11 +278,11 @@ func (m *matching) conclude(ctx context.Context, ev *ranking.Evidence) error {
 	return err
 }
 
-// diagnose tells where the index stops knowing the scope. With a shard missing, or
-// its head, there is no telling.
+// diagnose tells where the index stops knowing the scope. Without the head of a shard
+// there is no telling.
 func (m *matching) diagnose(ctx context.Context, nowMS int64) (ranking.Census, error) {
 	for i := range m.shards {
-		if s := &m.shards[i]; !s.ok || s.head == nil {
+		if m.shards[i].head == nil {
 			return ranking.CensusKnown, nil
 		}
 	}

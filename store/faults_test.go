@@ -165,8 +165,10 @@ func TestOneShardThatIsAwayCostsItsOwnReplicas(t *testing.T) {
 			delete(want, id)
 		}
 	}
-	got, _ = ask()
+	require.False(t, ev.Partial)
+	got, ev = ask()
 	require.Equal(t, want, got)
+	require.True(t, ev.Partial, "without a shard there is no telling who else holds it")
 }
 
 func TestAShardThatHangsIsNotWaitedForAndDoesNotReadTheCallersBuffers(t *testing.T) {
@@ -195,6 +197,7 @@ func TestAShardThatHangsIsNotWaitedForAndDoesNotReadTheCallersBuffers(t *testing
 	defer cancel()
 	require.NoError(t, s.Match(limited, q, ev))
 	require.NoError(t, limited.Err(), "there is time left to rank")
+	require.True(t, ev.Partial)
 	got := map[string]int{}
 	for _, r := range ev.Runs {
 		got[ev.Serving[r.Replica].ID] = r.Blocks

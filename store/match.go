@@ -15,7 +15,7 @@ import (
 
 // Match fills ev with what Redis knows of q, read now. An error means that nothing
 // is known. With several shards one that fails or dawdles costs the hints of its
-// own replicas, and Observer.ShardFailed is told.
+// own replicas, makes ev Partial, and Observer.ShardFailed is told.
 func (s *Store) Match(ctx context.Context, q *ranking.Query, ev *ranking.Evidence) error {
 	*ev = ranking.Evidence{Runs: ev.Runs[:0], Asked: len(q.Hashes)}
 	views, err := s.views(ctx, q)
@@ -25,6 +25,7 @@ func (s *Store) Match(ctx context.Context, q *ranking.Query, ev *ranking.Evidenc
 	servings := make([]*Serving, len(views))
 	for i, v := range views {
 		if v == nil {
+			ev.Partial = true
 			continue
 		}
 		ev.NowMS = max(ev.NowMS, v.NowMS)
@@ -38,7 +39,7 @@ func (s *Store) Match(ctx context.Context, q *ranking.Query, ev *ranking.Evidenc
 			s.appendRuns(ev, q, v, servings[i], seats[i])
 		}
 	}
-	if len(ev.Serving) == 0 {
+	if len(ev.Serving) == 0 && !ev.Partial {
 		ev.Census, err = s.diagnose(ctx, q.Scope, views)
 	}
 	return err
@@ -196,13 +197,8 @@ func merge(sets []*Serving) ([]ranking.Replica, [][]int) {
 }
 
 // diagnose tells where the index stops knowing the scope, given that nobody serves
-// the scheme. With a shard missing there is no telling.
+// the scheme. views are of all shards.
 func (s *Store) diagnose(ctx context.Context, scope ranking.Scope, views []*View) (ranking.Census, error) {
-	for _, v := range views {
-		if v == nil {
-			return ranking.CensusKnown, nil
-		}
-	}
 	for _, v := range views {
 		if v.Head.Holds(v.NowMS) {
 			return ranking.CensusSchemeEmpty, nil

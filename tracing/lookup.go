@@ -70,6 +70,7 @@ func (l *lookup) Answered(reason ranking.Reason, replicas int, matched int32) {
 func found(ev *ranking.Evidence) []attribute.KeyValue {
 	return []attribute.KeyValue{
 		AttrAsked.Int(ev.Asked), AttrCached.Int(ev.Cached), AttrWalked.Int(ev.Walked), AttrDegraded.Bool(ev.Degraded),
+		AttrPartial.Bool(ev.Partial),
 	}
 }
 

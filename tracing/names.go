@@ -47,6 +47,8 @@ const (
 	AttrWalked = attribute.Key("inferencecache.blocks.walked")
 	// AttrDegraded is true if the answer is from memory because Redis is away.
 	AttrDegraded = attribute.Key("inferencecache.degraded")
+	// AttrPartial is true if memory or the shards that answered did not cover the query.
+	AttrPartial = attribute.Key("inferencecache.partial")
 )
 
 // Attributes of SpanInput.

@@ -31,6 +31,9 @@ type Answer struct {
 	// Complete: Runs is the whole answer. Otherwise it says nothing, and the index
 	// must be asked: for the head if Head is nil, and for the blocks from Known on.
 	Complete bool
+	// Short: it is complete only because the Query was Partial, and says nothing about
+	// the blocks from Known on.
+	Short bool
 	// Known counts the leading blocks of the query that the partition knows, as far
 	// as it looked: it stops where no run goes on.
 	Known int
@@ -98,7 +101,7 @@ func (p *Partition) Lookup(q *Query, a *Answer) {
 }
 
 func (p *Partition) look(q *Query, a *Answer) {
-	a.Complete, a.Known, a.Head, a.Roster = false, 0, nil, nil
+	a.Complete, a.Short, a.Known, a.Head, a.Roster = false, false, 0, nil, nil
 	a.Runs, a.alive, a.cut = a.Runs[:0], a.alive[:0], nil
 	if p.closed.Load() || len(q.Hashes) == 0 || !q.Exact && len(q.Tokens) < len(q.Hashes) {
 		return
@@ -114,7 +117,7 @@ func (p *Partition) look(q *Query, a *Answer) {
 		return
 	}
 	if sp := p.findSpace(q.Space); sp == nil {
-		a.Complete = q.Partial
+		a.leave(q, 0)
 	} else if q.Exact {
 		p.exact(sp, q, a)
 	} else {
@@ -126,7 +129,7 @@ func (p *Partition) look(q *Query, a *Answer) {
 func (p *Partition) exact(sp *space, q *Query, a *Answer) {
 	b := p.findBlock(sp, q.Hashes[0])
 	if b == nil {
-		a.Complete = q.Partial
+		a.leave(q, 0)
 		return
 	}
 	if home := b.home.Load(); home != nil && !q.Again {
@@ -157,7 +160,7 @@ func (p *Partition) chain(sp *space, q *Query, a *Answer) {
 		rest := hashes[a.Known:]
 		s := p.findSegment(sp, at, rest)
 		if s == nil {
-			a.end(q.Partial, tokens)
+			a.leave(q, tokens)
 			return
 		}
 		if !q.Again {
@@ -184,19 +187,25 @@ func (p *Partition) chain(sp *space, q *Query, a *Answer) {
 			tokens += int64(c)
 		}
 		if n < len(s.blocks) && a.Known < len(hashes) {
-			a.end(q.Partial, tokens) // the request leaves the segment for blocks that are not known
+			a.leave(q, tokens) // the segment, for blocks that are not known
 			return
 		}
 		at = s.end
 	}
-	a.end(true, tokens)
+	a.end(tokens)
 }
 
-// end ends the runs of all who are still alive, if the answer is complete by now.
-func (a *Answer) end(complete bool, tokens int64) {
-	if a.Complete = complete; !complete {
-		return
+// leave ends an answer where the partition knows no more: short, if q makes do with that.
+func (a *Answer) leave(q *Query, tokens int64) {
+	if q.Partial {
+		a.Short = true
+		a.end(tokens)
 	}
+}
+
+// end completes the answer with the runs of all who are still alive.
+func (a *Answer) end(tokens int64) {
+	a.Complete = true
 	for _, r := range a.alive {
 		a.Runs = append(a.Runs, ranking.Run{
 			Replica: int(r.index), Tokens: tokens, SeenMS: r.seenMS, Tier: r.tier, Blocks: a.Known,

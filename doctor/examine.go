@@ -9,6 +9,8 @@ import (
 	"time"
 
 	"github.com/redis/go-redis/v9"
+	"google.golang.org/grpc"
+	"google.golang.org/grpc/credentials/insecure"
 
 	"inferencecache.io/lookuptier/policies"
 )
@@ -36,6 +38,8 @@ type Options struct {
 	// SweepInterval and KeyTTL of the pods; 0 = their defaults, 1 min and 24 h.
 	SweepInterval, KeyTTL time.Duration
 	Limits                Limits
+	// Dial are the options of connections to GRPC; nil = plaintext.
+	Dial []grpc.DialOption
 	// HTTP is the client for pods and sidecars; nil = http.DefaultClient.
 	HTTP *http.Client
 	// Now is this machine's clock; nil = time.Now.
@@ -82,7 +86,7 @@ func Gather(ctx context.Context, o Options) (*Facts, error) {
 	}
 	all.Go(func() { f.Pods = gatherPods(ctx, o.HTTP, o.Pods) })
 	all.Go(func() { f.Sidecars = gatherSidecars(ctx, o.HTTP, o.Sidecars) })
-	all.Go(func() { f.GRPC = gatherGRPC(ctx, o.GRPC) })
+	all.Go(func() { f.GRPC = gatherGRPC(ctx, o.GRPC, o.Dial) })
 	if o.PolicyDir != "" {
 		all.Go(func() { f.Policies = gatherPolicies(o.PolicyDir) })
 	}
@@ -97,6 +101,9 @@ func (o *Options) defaults() {
 	set(&o.Limits.Samples, 128)
 	set(&o.SweepInterval, time.Minute)
 	set(&o.KeyTTL, 24*time.Hour)
+	if o.Dial == nil {
+		o.Dial = []grpc.DialOption{grpc.WithTransportCredentials(insecure.NewCredentials())}
+	}
 	if o.HTTP == nil {
 		o.HTTP = http.DefaultClient
 	}

@@ -148,6 +148,8 @@ type PodFacts struct {
 type GRPCFacts struct {
 	Addr string
 	Err  error
+	// Refused: the pod answers, and Err says that it does not know us.
+	Refused bool
 	// Health of the pod as a whole, of its service and of its index.
 	Health, Service, Index string
 	// Reason that a probe got, and how long it took.

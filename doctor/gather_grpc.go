@@ -6,7 +6,6 @@ import (
 
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
-	"google.golang.org/grpc/credentials/insecure"
 	healthpb "google.golang.org/grpc/health/grpc_health_v1"
 	"google.golang.org/grpc/status"
 
@@ -16,16 +15,16 @@ import (
 // probeTenant is set aside by the contract: a lookup for it touches no index.
 const probeTenant = "inferencecache.io/probe"
 
-func gatherGRPC(ctx context.Context, addrs []string) (out []GRPCFacts) {
+func gatherGRPC(ctx context.Context, addrs []string, dial []grpc.DialOption) (out []GRPCFacts) {
 	for _, addr := range addrs {
-		out = append(out, askGRPC(ctx, addr))
+		out = append(out, askGRPC(ctx, addr, dial))
 	}
 	return out
 }
 
-func askGRPC(ctx context.Context, addr string) GRPCFacts {
+func askGRPC(ctx context.Context, addr string, dial []grpc.DialOption) GRPCFacts {
 	f := GRPCFacts{Addr: addr}
-	conn, err := grpc.NewClient(addr, grpc.WithTransportCredentials(insecure.NewCredentials()))
+	conn, err := grpc.NewClient(addr, dial...)
 	if err != nil {
 		f.Err = err
 		return f
@@ -47,6 +46,7 @@ func askGRPC(ctx context.Context, addr string) GRPCFacts {
 	start := time.Now()
 	reply, err := pb.NewInferenceCacheClient(conn).LookupRoute(ctx, &pb.LookupRouteRequest{TenantId: probeTenant, ModelId: "doctor", HashScheme: "doctor"})
 	f.Took, f.Err = time.Since(start), err
+	f.Refused = status.Code(err) == codes.Unauthenticated || status.Code(err) == codes.PermissionDenied
 	f.Reason = reply.GetReasonCode()
 	return f
 }

@@ -223,8 +223,10 @@ func checkGRPC(f *Facts, out *findings) {
 	for i := range f.GRPC {
 		g := &f.GRPC[i]
 		switch {
+		case g.Refused:
+			out.add(Warn, check, g.Addr, "the pod takes tokens, and not ours for the probe", "Give --token-file; what else is wrong with its answers was not looked at.", g.Err.Error())
 		case g.Err != nil:
-			out.add(Fail, check, g.Addr, "the gRPC port does not answer a lookup", "Give host:port of --grpc-bind-address (9090); is the pod ready, is TLS on?", g.Err.Error())
+			out.add(Fail, check, g.Addr, "the gRPC port does not answer a lookup", "Give host:port of --grpc-bind-address (9090); is the pod ready, does it speak TLS (--tls, --tls-ca-file)?", g.Err.Error())
 		case g.Service == "NOT_SERVING" || g.Health == "NOT_SERVING":
 			out.add(Warn, check, g.Addr, "the pod answers, and tells load balancers not to send it lookups", "It is starting, leaving, or does not reach Redis: see its /readyz.",
 				fmt.Sprintf("health %s, service %s, index %s", g.Health, g.Service, g.Index))

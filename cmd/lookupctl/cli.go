@@ -27,6 +27,7 @@ type cli struct {
 	Timeout time.Duration    `default:"5s" help:"How long one call may take."`
 	Output  string           `short:"o" enum:"table,json" default:"table" help:"table for people, json for programs."`
 	Version kong.VersionFlag `env:"-" help:"Print the version."`
+	transportFlags
 
 	Lookup lookupCmd `cmd:"" help:"Ask where a prompt should go, as a gateway does."`
 	State  stateCmd  `cmd:"" help:"Show what the index knows about a tenant's model."`
@@ -56,9 +57,10 @@ type session struct {
 	ctx    context.Context
 	server string
 	// named: the command line says which pod; otherwise server is the usual one.
-	named   bool
-	timeout time.Duration
-	json    bool
+	named     bool
+	transport *transportFlags
+	timeout   time.Duration
+	json      bool
 	// width of the terminal that out is, in columns; 0 = out is no terminal.
 	width int
 }
@@ -103,13 +105,14 @@ func run(ctx context.Context, args []string, s streams) int {
 		return fail(s.err, usagef("--timeout is %v; give more than 0, such as 5s", c.Timeout))
 	}
 	return fail(s.err, parsed.Run(&session{
-		streams: s,
-		ctx:     ctx,
-		server:  cmp.Or(c.Server, defaultServer),
-		named:   c.Server != "",
-		timeout: c.Timeout,
-		json:    c.Output == "json",
-		width:   widthOf(s.out),
+		streams:   s,
+		ctx:       ctx,
+		server:    cmp.Or(c.Server, defaultServer),
+		named:     c.Server != "",
+		transport: &c.transportFlags,
+		timeout:   c.Timeout,
+		json:      c.Output == "json",
+		width:     widthOf(s.out),
 	}))
 }
 

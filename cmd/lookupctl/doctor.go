@@ -48,6 +48,9 @@ func (c *doctorCmd) Run(s *session) error {
 		defer func() { _ = rdb.Close() }()
 		o.Redis, o.RedisName = rdb, store.Redacted(c.Redis)
 	}
+	if o.Dial, err = s.transport.options(); err != nil {
+		return err
+	}
 	ctx, cancel := context.WithTimeout(s.ctx, c.Within)
 	defer cancel()
 	transport := &http.Transport{DisableKeepAlives: true}

@@ -1,8 +1,11 @@
 package integration_test
 
 import (
+	"encoding/json"
 	"fmt"
 	"math/rand/v2"
+	"os"
+	"path/filepath"
 	"slices"
 	"sync"
 	"testing"
@@ -131,6 +134,32 @@ func TestAKeptEvictionIsT2AndAnAdapterHasItsName(t *testing.T) {
 
 	require.True(t, side.proc.Stop(settleLimit))
 	require.NoError(t, hinted(t, p, model, tokensOf(ids(2, 10)...), "sql", "r", 160)(), "--on-exit=keep")
+}
+
+// TestACapturedEventIsMatchedThroughAPod publishes an event that vLLM sent (LOOKUPTIER_DATA/kv_event_base.json, else one of
+// its form), and asks a pod with nothing but the prompt's token ids.
+func TestACapturedEventIsMatchedThroughAPod(t *testing.T) {
+	t.Parallel()
+	event := struct {
+		Hashes    []uint64 `json:"block_hashes"`
+		Parent    *uint64  `json:"parent_block_hash"`
+		Tokens    []uint32 `json:"token_ids"`
+		BlockSize int      `json:"block_size"`
+	}{BlockSize: 16}
+	if dir := os.Getenv(envData); dir != "" {
+		raw, err := os.ReadFile(filepath.Join(dir, "kv_event_base.json"))
+		require.NoError(t, err)
+		require.NoError(t, json.Unmarshal(raw, &event))
+	} else {
+		event.Hashes, event.Tokens = ids(1, 25), prompt(1, 25*16)
+	}
+	require.Len(t, event.Hashes, 25)
+	r := rig.Standalone(t)
+	p := pod.Start(t, "--redis", r.URL())
+	e := newSimEngine(t, 0)
+	startSidecar(t, r.URL(), e, model, "r")
+	e.publish([]any{"BlockStored", event.Hashes, event.Parent, event.Tokens, event.BlockSize, nil})
+	rig.Eventually(t, settleLimit, "all blocks of the prompt", hinted(t, p, model, event.Tokens, "", "r", 25*16))
 }
 
 // BenchmarkHowLongAChangeTakesToShow measures from the publisher's send to the first LookupRoute that shows it, in

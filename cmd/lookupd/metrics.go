@@ -1,11 +1,14 @@
 package main
 
 import (
+	"errors"
 	"runtime"
 	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"github.com/prometheus/client_golang/prometheus/collectors"
+
+	"inferencecache.io/lookuptier/store"
 )
 
 const namespace = "inferencecache"
@@ -14,6 +17,7 @@ const namespace = "inferencecache"
 type podMetrics struct {
 	up         prometheus.Gauge
 	redisUp    prometheus.Gauge
+	foreign    prometheus.Gauge
 	probe      prometheus.Histogram
 	tls        prometheus.Gauge
 	loaded     prometheus.Gauge
@@ -32,6 +36,7 @@ func newPodMetrics(reg prometheus.Registerer, ready *readiness) *podMetrics {
 	m := &podMetrics{
 		up:      gauge("server_up", "1 while the gRPC server takes calls."),
 		redisUp: gauge("redis_up", "1 if Redis answered the last probe with the layout that this pod needs."),
+		foreign: gauge("layout_mismatch", "1 while Redis holds another layout version or number of shards than this pod was started with."),
 		probe: prometheus.NewHistogram(prometheus.HistogramOpts{Namespace: namespace, Name: "redis_probe_seconds",
 			Help:    "Time that Redis took to answer a probe.",
 			Buckets: []float64{.0001, .00025, .0005, .001, .0025, .005, .01, .025, .05, .1, .25, .5, 1}}),
@@ -52,13 +57,18 @@ func newPodMetrics(reg prometheus.Registerer, ready *readiness) *podMetrics {
 		Help:        "1; the labels tell what runs.",
 		ConstLabels: prometheus.Labels{"version": version, "revision": revision(), "goversion": runtime.Version()}})
 	build.Set(1)
-	reg.MustRegister(m.up, m.redisUp, m.probe, m.loaded, m.lastReload, m.reloads, m.badReloads, m.tls, isReady, build,
+	reg.MustRegister(m.up, m.redisUp, m.foreign, m.probe, m.loaded, m.lastReload, m.reloads, m.badReloads, m.tls, isReady, build,
 		collectors.NewGoCollector(), collectors.NewProcessCollector(collectors.ProcessCollectorOpts{}),
 		collectors.NewBuildInfoCollector())
 	return m
 }
 
 func (m *podMetrics) probed(err error, took time.Duration) {
+	if errors.Is(err, store.ErrLayout) {
+		m.foreign.Set(1)
+	} else if err == nil {
+		m.foreign.Set(0)
+	}
 	if err != nil {
 		m.redisUp.Set(0)
 		return

@@ -21,27 +21,29 @@ const (
 	repeatEvery = 30 * time.Second
 )
 
-// prober keeps the readiness up to date with Redis and opens the gate once.
+// prober keeps the readiness up to date with Redis, and the gate with the layout.
 type prober struct {
 	store     *store.Store
 	readiness *readiness
 	gate      *gate
 	metrics   *podMetrics
 	log       *slog.Logger
-	// opened is called once, when the layout was agreed on.
+	// opened is called once, when the layout was first agreed on.
 	opened func()
 
 	loaded time.Time // when the scripts were last loaded; zero = to be loaded
 	said   time.Time // when the log last had that Redis is away
 }
 
-// run probes until ctx ends. It returns an error only if the pod must not go on:
-// Redis holds another layout than this pod was started for.
+// run probes until ctx ends. It returns an error only if the pod must not start:
+// Redis holds another layout than it was given flags for. A layout that changes under
+// a running pod is somebody else's mistake, and all pods at once must not end for it:
+// they stop using the index until the layout is theirs again.
 func (p *prober) run(ctx context.Context) error {
 	tick := time.NewTicker(probeEvery)
 	defer tick.Stop()
 	for {
-		if err := p.probe(ctx); errors.Is(err, store.ErrLayout) {
+		if err := p.probe(ctx); errors.Is(err, store.ErrLayout) && !p.gate.opened() {
 			return err
 		}
 		select {
@@ -71,8 +73,13 @@ func (p *prober) probe(ctx context.Context) error {
 		p.loaded = time.Now()
 	}
 	// The gate first: who sees the pod ready may write to it.
-	if err == nil && p.gate.open.CompareAndSwap(false, true) {
-		p.opened()
+	switch {
+	case err == nil:
+		if p.gate.open() {
+			p.opened()
+		}
+	case errors.Is(err, store.ErrLayout):
+		p.gate.shut(err)
 	}
 	before := p.readiness.setIndex(err)
 	p.tell(before, err)
@@ -84,8 +91,13 @@ func (p *prober) tell(before, err error) {
 	switch {
 	case err == nil && before != nil:
 		p.log.Info("ready: Redis answers, scripts are loaded, the layout agrees")
-	case err != nil && (before == nil || time.Since(p.said) > repeatEvery):
+	case err != nil && (before == nil || errors.Is(err, store.ErrLayout) != errors.Is(before, store.ErrLayout) || time.Since(p.said) > repeatEvery):
 		p.said = time.Now()
+		if errors.Is(err, store.ErrLayout) {
+			p.log.Error("not ready: the layout in Redis is not this pod's; lookups fail open, writes are refused, "+
+				"and it is compared again every second", "error", err)
+			return
+		}
 		p.log.Error("not ready: Redis does not answer as it should; lookups fail open, and it is asked again", "error", err)
 	}
 }

@@ -50,7 +50,8 @@ func alerts(t *testing.T) []monitoring.Rule {
 func TestAlertsFireWhenTheyShould(t *testing.T) {
 	tests, err := filepath.Glob("alerts/*.test.yaml")
 	require.NoError(t, err)
-	args := append([]string{"tool", "promtool", "test", "rules"}, tests...)
+	// Without service discovery, of which tests of rules need none, it builds in half the time.
+	args := append([]string{"run", "-tags", "remove_all_sd", "github.com/prometheus/prometheus/cmd/promtool", "test", "rules"}, tests...)
 	out, err := exec.Command("go", args...).CombinedOutput()
 	require.NoError(t, err, "%s", out)
 	for _, file := range tests {

@@ -41,6 +41,7 @@ type cli struct {
 
 	Replay   replayCmd   `cmd:"" help:"Play a request trace against the tier with simulated engines."`
 	GenTrace genTraceCmd `cmd:"" help:"Write a synthetic trace to standard output."`
+	ACL      aclCmd      `cmd:"" name:"acl" help:"Print the users that components need in Redis' ACL."`
 	Policy   policyCmd   `cmd:"" help:"Work with CachePolicy files."`
 	Scripts  scriptsCmd  `cmd:"" help:"Write the Lua scripts as sidecars in other languages need them."`
 }

@@ -119,6 +119,22 @@ func TestExplainFollowsEachReplicaBlockByBlock(t *testing.T) {
 	}
 }
 
+func TestExplainReadsACluster(t *testing.T) {
+	set := rig.Cluster(t, 3)
+	s, err := store.Open(t.Context(), store.Options{Redis: set.Client(), Shards: 4})
+	require.NoError(t, err)
+	w := &world{t, s, set.URL()}
+	for _, id := range []string{"a", "b", "c", "d", "e"} {
+		w.holds(demo, vllm, id, 8)
+	}
+	w.evict("a", 3)
+	r := w.explain(strings.TrimSpace(keys) + chainOf(8))
+	require.Equal(t, 4, r.Shards)
+	require.Equal(t, 5, r.Serving)
+	require.Equal(t, lost{At: 2, Why: lostAbsent, Others: 4, AgainAt: 3}, r.Runs[4].Lost)
+	require.Equal(t, "UNKNOWN_MODEL", w.explain("--tenant demo --model Llama --scheme vllm"+chainOf(8)).Reason)
+}
+
 func TestExplainNamesTheCauseOfAMiss(t *testing.T) {
 	w := newWorld(t, 1)
 	ask := strings.TrimSpace(keys) + chainOf(8)

@@ -69,7 +69,7 @@ func (r *explainReply) inputText() string {
 	case in.Rejected != "":
 		text += ", rejected as " + in.Rejected
 	case r.StoppedAt == "" && in.Exact:
-		text += fmt.Sprintf(": one exact hash for %s", plural(int(in.Tokens), "token"))
+		text += ": one exact hash for " + plural(int(in.Tokens), "token")
 	case r.StoppedAt == "":
 		text += fmt.Sprintf(": %s, %s", plural(in.Blocks, "block"), plural(int(in.Tokens), "token"))
 	}

@@ -69,7 +69,8 @@ type span struct {
 	State string `json:"state"`
 }
 
-// shardView is one partition as it stood in one MULTI.
+// shardView is one partition as it stood in one MULTI, looked at with the clock of the
+// decision's evidence.
 type shardView struct {
 	shard    int
 	nowMS    int64
@@ -81,13 +82,11 @@ type shardView struct {
 }
 
 // readShard reads a partition for the query without a script and without a write.
-func (x *explainer) readShard(ctx context.Context, q *ranking.Query, shard int) (*shardView, error) {
+func (x *explainer) readShard(ctx context.Context, q *ranking.Query, nowMS int64, shard int) (*shardView, error) {
 	k := store.KeysOf(q.Scope, shard)
-	var now *redis.TimeCmd
 	var replicas, counts, spaces *redis.MapStringStringCmd
 	var blocks *redis.SliceCmd
 	_, err := x.rdb.TxPipelined(ctx, func(tx redis.Pipeliner) error {
-		now = tx.Time(ctx)
 		replicas, counts, spaces = tx.HGetAll(ctx, k.Replicas()), tx.HGetAll(ctx, k.Serving()), tx.HGetAll(ctx, k.Spaces())
 		fields := make([]string, len(q.Hashes))
 		for i, h := range q.Hashes {
@@ -99,7 +98,7 @@ func (x *explainer) readShard(ctx context.Context, q *ranking.Query, shard int) 
 	if err != nil {
 		return nil, fmt.Errorf("reading shard %d: %w", shard, err)
 	}
-	v := &shardView{shard: shard, nowMS: now.Val().UnixMilli(), replicas: map[string]store.ReplicaRecord{}, counted: map[uint32]bool{}}
+	v := &shardView{shard: shard, nowMS: nowMS, replicas: map[string]store.ReplicaRecord{}, counted: map[uint32]bool{}}
 	v.readHead(q.Scheme, replicas.Val(), counts.Val(), spaces.Val())
 	for _, raw := range blocks.Val() {
 		text, _ := raw.(string)
@@ -266,7 +265,7 @@ func (x *explainer) observe(ctx context.Context, d *decision) (*observed, error)
 	o := &observed{}
 	views := make([]*shardView, x.shards)
 	for shard := range views {
-		v, err := x.readShard(ctx, &d.query, shard)
+		v, err := x.readShard(ctx, &d.query, d.ev.NowMS, shard)
 		if err != nil {
 			return nil, err
 		}

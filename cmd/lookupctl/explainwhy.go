@@ -4,6 +4,7 @@ import (
 	"fmt"
 	"slices"
 	"strconv"
+	"strings"
 	"time"
 
 	"inferencecache.io/lookuptier/ranking"
@@ -213,19 +214,20 @@ func (r *explainReply) blockSize() string {
 
 func (r *explainReply) whyElsewhere() (out []string) {
 	for _, p := range r.Elsewhere {
-		differs := ""
+		var names []string
 		for _, d := range []struct{ name, has, asked string }{
 			{"tenant", p.Tenant, r.Tenant}, {"model", p.Model, r.Model}, {"hash scheme", p.Scheme, r.Scheme}, {"adapter", p.Adapter, r.Adapter},
 		} {
 			if d.has != d.asked {
-				differs += map[bool]string{true: ": ", false: ", "}[differs == ""] + fmt.Sprintf("%s %q instead of %q", d.name, d.has, d.asked)
+				names = append(names, fmt.Sprintf("%s %q instead of %q", d.name, d.has, d.asked))
 			}
 		}
+		differs := strings.Join(names, ", ")
 		switch {
 		case p.Has:
-			out = append(out, "The first block is held under other names"+differs+". One side has the name wrong.")
+			out = append(out, "The first block is held under other names: "+differs+". One side has the name wrong.")
 		default:
-			out = append(out, "The index has names that are spelt almost alike"+differs+". One side has the name wrong.")
+			out = append(out, "The index has names that are spelt almost alike: "+differs+". One side has the name wrong.")
 		}
 	}
 	return out
@@ -270,12 +272,9 @@ func ago(ms int64) string {
 
 // list joins names, sorted, for a sentence.
 func list(names []string) string {
-	text := ""
+	cells := make([]string, len(names))
 	for i, n := range slices.Sorted(slices.Values(names)) {
-		if i > 0 {
-			text += ", "
-		}
-		text += cell(n)
+		cells[i] = cell(n)
 	}
-	return text
+	return strings.Join(cells, ", ")
 }

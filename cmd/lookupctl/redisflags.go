@@ -6,6 +6,7 @@ import (
 
 	"github.com/redis/go-redis/v9"
 
+	"inferencecache.io/lookuptier/cmd/internal/redisfiles"
 	"inferencecache.io/lookuptier/doctor"
 	"inferencecache.io/lookuptier/store"
 )
@@ -13,6 +14,7 @@ import (
 // redisFlags name the index itself.
 type redisFlags struct {
 	Redis string `placeholder:"URL" help:"Redis of the tier, as lookup pods are told of it: redis://host:port/db, rediss:// for TLS, several hosts for a Cluster, ?master_name= for Sentinel."`
+	redisfiles.Flags
 }
 
 // dial makes the client; close it. It is read only by habit, not by force.
@@ -20,7 +22,13 @@ func (f *redisFlags) dial() (redis.UniversalClient, error) {
 	if _, err := store.ParseURL(f.Redis); err != nil {
 		return nil, usagef("--redis: %v", err)
 	}
-	rdb, err := store.Dial(store.DialOptions{URL: f.Redis, ClientName: "lookupctl", PoolSize: 8, MinIdleConns: -1})
+	files, err := f.Open(f.Redis)
+	if err != nil {
+		return nil, usagef("%v", err)
+	}
+	o := store.DialOptions{URL: f.Redis, ClientName: "lookupctl", PoolSize: 8, MinIdleConns: -1}
+	files.Apply(&o)
+	rdb, err := store.Dial(o)
 	if err != nil {
 		return nil, usagef("--redis: %v", err)
 	}

@@ -4,6 +4,7 @@ import (
 	"errors"
 	"fmt"
 	"slices"
+	"strings"
 
 	"inferencecache.io/lookuptier/policies"
 )
@@ -71,13 +72,13 @@ func checkPolicyTenants(f *Facts, out *findings) {
 		if slices.Contains(holding, tenant) {
 			continue
 		}
-		text := fmt.Sprintf("%q holds nothing", tenant)
+		text := []string{fmt.Sprintf("%q holds nothing", tenant)}
 		for _, other := range holding {
 			if Spelling(other) == Spelling(tenant) {
-				text += fmt.Sprintf("; the index has %q", other)
+				text = append(text, fmt.Sprintf("the index has %q", other))
 			}
 		}
-		idle = append(idle, text)
+		idle = append(idle, strings.Join(text, "; "))
 	}
 	if len(idle) > 0 {
 		out.add(Warn, "policies.tenants", f.Policies.Dir, "policies for tenants that hold nothing: they have no effect",

@@ -121,9 +121,9 @@ func checkVersion(n *NodeFacts, out *findings) {
 
 func checkEviction(n *NodeFacts, out *findings) {
 	const check = "redis.eviction_policy"
-	switch {
-	case n.MaxPolicy == "":
-	case n.MaxPolicy == "noeviction":
+	switch n.MaxPolicy {
+	case "":
+	case "noeviction":
 		out.ok(check, n.Addr, "maxmemory-policy is noeviction")
 	default:
 		severity, when := Warn, "as soon as maxmemory is set"

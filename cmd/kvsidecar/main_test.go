@@ -156,13 +156,15 @@ func TestARunFromTheFirstEventToSIGTERM(t *testing.T) {
 		return err == nil && state.Prefixes == 2 && len(state.Replicas) == 1 && state.Replicas[0].Stats.MemoryBytes == 500
 	}, 30*time.Second, 5*time.Millisecond)
 
-	status, page := get(base + "/metrics")
-	require.Equal(t, http.StatusOK, status)
+	// The state in Redis comes before the reply that tells the sidecar of it.
 	for _, want := range []string{`kvsidecar_blocks_resident{replica="r",tier="T1"} 2`, `kvsidecar_events_total{replica="r",type="BlockStored"} 1`,
 		`kvsidecar_scrapes_total{result="ok"}`, `kvsidecar_engine_live{engine="` + events + `"} 1`, `kvsidecar_pending_changes{replica="r"} 0`} {
-		require.Contains(t, page, want)
+		require.Eventually(t, func() bool {
+			status, page := get(base + "/metrics")
+			return status == http.StatusOK && strings.Contains(page, want)
+		}, 30*time.Second, 5*time.Millisecond, want)
 	}
-	status, _ = get(base + "/healthz")
+	status, _ := get(base + "/healthz")
 	require.Equal(t, http.StatusOK, status)
 	terminate()
 	require.Zero(t, <-code, logs.String())

@@ -3,6 +3,7 @@ package doctor
 import (
 	"context"
 	"strconv"
+	"strings"
 	"testing"
 	"time"
 
@@ -124,6 +125,31 @@ func TestAUserWithoutScriptsIsNamed(t *testing.T) {
 	require.NoError(t, err)
 	defer func() { _ = rdb.Close() }()
 	require.Contains(t, find(t, (&index{t: t, rdb: rdb}).examine(), "redis.reachable").Text, "refuses the credentials")
+}
+
+func TestTheOperatorsRightsAreEnough(t *testing.T) {
+	users := rig.WithACL("user operator on >secret "+strings.Join(store.OperatorACL(), " "), "user pods on >secret "+strings.Join(store.PodACL(), " "))
+	server := rig.Standalone(t, users)
+	x := openIndex(t, server.Client(), 1)
+	x.holds(scope, "vllm", "a", 40, 16, nil)
+	operator, err := store.Dial(store.DialOptions{URL: server.URLAs("operator", "secret")})
+	require.NoError(t, err)
+	defer func() { _ = operator.Close() }()
+	x.rdb = operator
+	r := x.examine(func(o *Options) { o.ACLUser = "pods" })
+	require.Empty(t, troubles(r))
+	require.Equal(t, `user "pods" may do what a lookup pod does`, find(t, r, "redis.scripts").Text)
+	require.Contains(t, find(t, x.examine(), "redis.scripts").Text, "reads everything and writes nothing")
+
+	set := rig.Cluster(t, 1, users)
+	x = openIndex(t, set.Client(), 2)
+	x.holds(scope, "vllm", "a", 40, 16, nil)
+	url := strings.Replace(set.Nodes[0].URLAs("operator", "secret"), "/0", "", 1) + "?cluster=true"
+	cluster, err := store.Dial(store.DialOptions{URL: url})
+	require.NoError(t, err)
+	defer func() { _ = cluster.Close() }()
+	x.rdb = cluster
+	require.Empty(t, troubles(x.examine()))
 }
 
 func TestWhatIsWrongWithProducersIsNamed(t *testing.T) {

@@ -254,6 +254,16 @@ func TestExplainWritesNothing(t *testing.T) {
 	require.Zero(t, rdb.DBSize(t.Context()).Val())
 }
 
+func TestExplainNeedsNoMoreThanTheOperatorsRights(t *testing.T) {
+	server := rig.Standalone(t, rig.WithACL("user operator on >secret "+strings.Join(store.OperatorACL(), " ")))
+	s, err := store.Open(t.Context(), store.Options{Redis: server.Client()})
+	require.NoError(t, err)
+	w := &world{t, s, server.URLAs("operator", "secret")}
+	w.holds(demo, vllm, "a", 8)
+	require.Equal(t, "PREFIX_MATCH", w.explain(strings.TrimSpace(keys)+chainOf(8)).Reason)
+	require.Contains(t, w.explain("--tenant Demo --model llama --scheme vllm"+chainOf(8)).text(), `tenant "demo" instead of "Demo"`)
+}
+
 func TestExplainRefusesALayoutThatItCannotRead(t *testing.T) {
 	server := rig.Standalone(t)
 	require.NoError(t, server.Client().HSet(t.Context(), store.LayoutKey, "version", "7", "shards", "1").Err())

@@ -13,6 +13,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"inferencecache.io/lookuptier/cmd/internal/redisfiles"
 	"inferencecache.io/lookuptier/ranking"
 	"inferencecache.io/lookuptier/sidecar"
 	"inferencecache.io/lookuptier/sidecar/follow"
@@ -46,15 +47,16 @@ type config struct {
 	PressureWaiting       float64 `name:"pressure-waiting-weight" group:"stats" default:"1" placeholder:"WEIGHT" help:"How many running requests a waiting one counts for (${default})."`
 	PressureCache         float64 `name:"pressure-cache-weight" group:"stats" default:"1" placeholder:"WEIGHT" help:"Pressure of a cache that is all in use (${default}); 0 = cache use says nothing."`
 
-	Redis     string `group:"index" placeholder:"URL" help:"Redis or Valkey: redis://host:port/db, rediss:// for TLS, several hosts for a Cluster, ?master_name= for Sentinel. Required."`
-	Shards    int    `group:"index" default:"1" placeholder:"K" help:"Partitions of each model of a tenant (${default}); all components of a tier must agree."`
-	KeyTTL    span   `name:"key-ttl" group:"index" default:"24h" placeholder:"DURATION" help:"How long Redis keeps what is not reported again (${default}); as the lookup pods'."`
-	Window    span   `group:"index" default:"5ms" placeholder:"DURATION" help:"Least time between two writes, in which changes gather; a first change does not wait (${default})."`
-	BatchSize int    `name:"batch-size" group:"index" default:"1000" placeholder:"N" help:"Changes in one write at most (${default})."`
-	Lease     span   `group:"index" default:"15s" placeholder:"DURATION" help:"How long lookups trust the replica without a sign of life (${default}); 0 = no lease, it lives by TTL."`
-	TTL       span   `name:"ttl" group:"index" default:"30m" placeholder:"DURATION" help:"The policy's evictionTTL of the tenant (${default})."`
-	Refresh   span   `group:"index" default:"0s" placeholder:"DURATION" help:"How often a block that stays is reported again (${default} = a sixth of --ttl)."`
-	OnExit    string `name:"on-exit" group:"index" default:"retire" enum:"retire,keep" placeholder:"WHAT" help:"retire: nothing of the replica is left at the end. keep: a new sidecar takes over (${default})."`
+	Redis      string           `group:"index" placeholder:"URL" help:"Redis or Valkey: redis://host:port/db, rediss:// for TLS, several hosts for a Cluster, ?master_name= for Sentinel. Required."`
+	RedisFiles redisfiles.Flags `embed:""`
+	Shards     int              `group:"index" default:"1" placeholder:"K" help:"Partitions of each model of a tenant (${default}); all components of a tier must agree."`
+	KeyTTL     span             `name:"key-ttl" group:"index" default:"24h" placeholder:"DURATION" help:"How long Redis keeps what is not reported again (${default}); as the lookup pods'."`
+	Window     span             `group:"index" default:"5ms" placeholder:"DURATION" help:"Least time between two writes, in which changes gather; a first change does not wait (${default})."`
+	BatchSize  int              `name:"batch-size" group:"index" default:"1000" placeholder:"N" help:"Changes in one write at most (${default})."`
+	Lease      span             `group:"index" default:"15s" placeholder:"DURATION" help:"How long lookups trust the replica without a sign of life (${default}); 0 = no lease, it lives by TTL."`
+	TTL        span             `name:"ttl" group:"index" default:"30m" placeholder:"DURATION" help:"The policy's evictionTTL of the tenant (${default})."`
+	Refresh    span             `group:"index" default:"0s" placeholder:"DURATION" help:"How often a block that stays is reported again (${default} = a sixth of --ttl)."`
+	OnExit     string           `name:"on-exit" group:"index" default:"retire" enum:"retire,keep" placeholder:"WHAT" help:"retire: nothing of the replica is left at the end. keep: a new sidecar takes over (${default})."`
 
 	HTTPBindAddress string `name:"http-bind-address" group:"process" default:":8081" placeholder:"HOST:PORT" help:"Where /healthz, /readyz and /metrics are (${default})."`
 	LogFormat       string `name:"log-format" group:"process" default:"json" enum:"json,text" placeholder:"FORMAT" help:"json or text (${default})."`

@@ -12,11 +12,13 @@ import (
 	"os"
 	"os/signal"
 	"strings"
+	"sync"
 	"syscall"
 	"time"
 
 	"github.com/redis/go-redis/v9"
 
+	"inferencecache.io/lookuptier/secrets"
 	"inferencecache.io/lookuptier/sidecar"
 	"inferencecache.io/lookuptier/store"
 )
@@ -60,7 +62,13 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 
 // serve runs the sidecar until ctx ends.
 func serve(ctx context.Context, c *config, log *slog.Logger) error {
-	client, err := store.Dial(store.DialOptions{URL: c.Redis, ClientName: "kvsidecar", PoolSize: 4, MinIdleConns: 1})
+	files, err := c.RedisFiles.Open(c.Redis)
+	if err != nil {
+		return &usageError{err}
+	}
+	o := store.DialOptions{URL: c.Redis, ClientName: "kvsidecar", PoolSize: 4, MinIdleConns: 1}
+	files.Apply(&o)
+	client, err := store.Dial(o)
 	if err != nil {
 		return &usageError{fmt.Errorf("--redis: %w", err)}
 	}
@@ -87,7 +95,15 @@ func serve(ctx context.Context, c *config, log *slog.Logger) error {
 		"replica", c.ReplicaID, "model", c.ModelID, "tenant", c.TenantID, "scheme", c.HashScheme, "http", listener.Addr().String())
 
 	running, stop := context.WithCancel(ctx)
+	var reading sync.WaitGroup
+	defer reading.Wait()
 	defer stop()
+	reading.Go(func() {
+		secrets.Follow(running, secrets.DefaultEvery,
+			func(name string) { log.Info("secret read again, and in force for new connections", "secret", name) },
+			func(name string, err error) { log.Error("secret changed and cannot be used", "secret", name, "error", err) },
+			files.Checked()...)
+	})
 	ended := make(chan error, 1)
 	go func() { ended <- side.Run(running) }()
 	select {

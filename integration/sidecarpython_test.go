@@ -106,14 +106,25 @@ func prompt(seed, n int) []uint32 {
 	return out
 }
 
+// sidecarUser is the line of an ACL file that gives a sidecar what `lookupctl acl` says it needs, and no more.
+func sidecarUser(t testing.TB, tenant, model, password string) string {
+	t.Helper()
+	out, err := exec.Command(pod.Binary(t, "lookupctl"), "acl", "sidecar", "--tenant-id", tenant, "--model-id", model).CombinedOutput()
+	require.NoError(t, err, string(out))
+	rules, found := strings.CutPrefix(strings.TrimSpace(string(out)), "ACL SETUSER ")
+	require.True(t, found, string(out))
+	return "user " + strings.Replace(rules, ">PASSWORD", ">"+password, 1)
+}
+
 // TestASidecarInPythonIsMatchedByALookup drives the example of docs/writing-to-redis.md through a
 // store, a removal, lost scripts, a lost Redis, a lapsed lease and a retirement.
 func TestASidecarInPythonIsMatchedByALookup(t *testing.T) {
 	t.Parallel()
 	dir := exportedScripts(t)
-	r := rig.Standalone(t)
+	r := rig.Standalone(t, rig.WithACL(sidecarUser(t, "t", model, "secret")))
 	p := pod.Start(t, "--redis", r.URL())
-	s := startPythonSidecar(t, dir, r.URL(), "--replica-id", "py", "--lease", "2")
+	url := r.URLAs("kvsidecar", "secret")
+	s := startPythonSidecar(t, dir, url, "--replica-id", "py", "--lease", "2")
 	type event = map[string]any
 	eventually := func(what string, tokens []uint32, adapter, replica string, matched int) {
 		t.Helper()
@@ -164,7 +175,7 @@ func TestASidecarInPythonIsMatchedByALookup(t *testing.T) {
 	require.NoError(t, s.cmd.Process.Kill())
 	_ = s.cmd.Wait()
 	eventually("a lapsed lease", prompt(4, 160), "", "", 0)
-	s = startPythonSidecar(t, dir, r.URL(), "--replica-id", "py", "--lease", "20")
+	s = startPythonSidecar(t, dir, url, "--replica-id", "py", "--lease", "20")
 	s.tell(event{"store": event{"tokens": prompt(5, 160)}}, "ok 10")
 	eventually("a successor's store", prompt(5, 160), "", "py", 160)
 	require.NoError(t, hinted(t, p, model, prompt(4, 160), "", "", 0)())

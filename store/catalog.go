@@ -141,7 +141,7 @@ func (s *Store) census(ctx context.Context, scope ranking.Scope) (ranking.Census
 func (s *Store) Partitions(ctx context.Context) ([]Partition, error) {
 	members, err := s.rdb.ZRange(ctx, CatalogPartitionsKey, 0, -1).Result()
 	if err != nil {
-		return nil, fmt.Errorf("catalog: %w", err)
+		return nil, fmt.Errorf("catalog: key %s: %w", CatalogPartitionsKey, err)
 	}
 	list := make([]Partition, 0, len(members))
 	for _, m := range members {
@@ -170,7 +170,8 @@ const entriesBatch = 256
 
 // Entries counts the prefixes of each model in all partitions of the catalog, for
 // gauges: a prefix that is held in several shards counts in each, and one that only
-// dead or expired records name counts until the next sweep.
+// dead or expired records name counts until the next sweep. A key of a foreign type
+// counts nothing.
 func (s *Store) Entries(ctx context.Context) (map[string]int64, error) {
 	list, err := s.Partitions(ctx)
 	if err != nil {
@@ -188,36 +189,39 @@ func (s *Store) Entries(ctx context.Context) (map[string]int64, error) {
 }
 
 func (s *Store) countEntries(ctx context.Context, list []Partition, entries map[string]int64) error {
+	// The error of a pipeline is its first command's: each is looked at by itself.
 	spaces := make([]*redis.StringSliceCmd, len(list))
-	if _, err := s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
+	_, _ = s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
 		for i, p := range list {
 			spaces[i] = pipe.HKeys(ctx, p.Keys().Spaces())
 		}
 		return nil
-	}); err != nil {
-		return err
-	}
+	})
 	type size struct {
-		model string
-		cmd   *redis.IntCmd
+		model, key string
 	}
 	var sizes []size
-	_, err := s.rdb.Pipelined(ctx, func(pipe redis.Pipeliner) error {
-		for i, p := range list {
-			entries[p.Model] += 0
-			for _, field := range spaces[i].Val() {
-				if sp, err := ParseSpaceField(field); err == nil {
-					sizes = append(sizes, size{p.Model, pipe.HLen(ctx, p.Keys().Blocks(SpaceSuffix(sp)))})
-				}
+	for i, p := range list {
+		if err := spaces[i].Err(); err != nil && !s.foreign(p.Keys().Spaces(), err) {
+			return err
+		}
+		entries[p.Model] += 0
+		for _, field := range spaces[i].Val() {
+			if sp, err := ParseSpaceField(field); err == nil {
+				sizes = append(sizes, size{p.Model, p.Keys().Blocks(SpaceSuffix(sp))})
 			}
 		}
-		return nil
-	})
+	}
+	keys := make([]string, len(sizes))
+	for i, z := range sizes {
+		keys[i] = z.key
+	}
+	lengths, err := s.lengths(ctx, keys)
 	if err != nil {
 		return err
 	}
 	for _, z := range sizes {
-		entries[z.model] += z.cmd.Val()
+		entries[z.model] += lengths[z.key]
 	}
 	return nil
 }

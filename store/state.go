@@ -67,19 +67,21 @@ func (s *Store) settled(ctx context.Context, p Partition) (View, error) {
 	return s.Read(ctx, p, ranking.Space{}, nil)
 }
 
+// lengths of hashes; that of a foreign key is 0.
 func (s *Store) lengths(ctx context.Context, keys []string) (map[string]int64, error) {
-	cmds, err := s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
-		for _, k := range keys {
-			p.HLen(ctx, k)
+	cmds := make([]*redis.IntCmd, len(keys))
+	_, _ = s.rdb.Pipelined(ctx, func(p redis.Pipeliner) error {
+		for i, k := range keys {
+			cmds[i] = p.HLen(ctx, k)
 		}
 		return nil
 	})
-	if err != nil {
-		return nil, err
-	}
 	lengths := make(map[string]int64, len(keys))
 	for i, c := range cmds {
-		lengths[keys[i]] = c.(*redis.IntCmd).Val()
+		if err := c.Err(); err != nil && !s.foreign(keys[i], err) {
+			return nil, err
+		}
+		lengths[keys[i]] = c.Val()
 	}
 	return lengths, nil
 }

@@ -56,7 +56,7 @@ type Options struct {
 // methods are called on the lookup path: they must be quick and safe for concurrent use.
 type Observer interface {
 	// Garbage: something in Redis could not be read; what names the kind of thing
-	// ("hold", "replica", "count", "space", "head", "log"), err says where and why.
+	// ("hold", "replica", "count", "space", "head", "log", "catalog", "key"), err says where and why.
 	Garbage(what string, err error)
 	// ShardFailed: a lookup went on without one of its shards.
 	ShardFailed(shard int, err error)

@@ -5,6 +5,7 @@ import (
 	"crypto/rand"
 	"errors"
 	"fmt"
+	"strings"
 	"time"
 
 	"inferencecache.io/lookuptier/scripts"
@@ -36,7 +37,8 @@ type SweepResult struct {
 	// Full: the pass went through. If not, another sweeper is at it, or a recent
 	// pass made this one needless.
 	Full bool
-	// Expired and Retired count dropped holds by reason, Garbage unreadable values.
+	// Expired and Retired count dropped holds by reason, Garbage unreadable values and
+	// foreign keys.
 	Expired, Retired, Garbage int64
 	// Lapsed counts replicas that were retired because their lease ran out,
 	// Forgotten those that had neither holds nor a recent sign of life.
@@ -103,7 +105,11 @@ func (s *Store) sweep(ctx context.Context, p Partition, how sweepHow) (r SweepRe
 		DueMS: how.due.Milliseconds(), GraceMS: how.grace.Milliseconds(), LogLength: s.logLen,
 	})
 	if err := scripts.Run(ctx, s.rdb, call); err != nil {
-		return r, fmt.Errorf("sweep %v: begin: %w", p, err)
+		err = fmt.Errorf("sweep %v: begin: %w", p, err)
+		if wrongType(err) {
+			s.observe.Garbage(garbageKey, err) // which names the key; nothing of p can be swept
+		}
+		return r, err
 	}
 	begun, err := call.Begun()
 	if err != nil {
@@ -127,11 +133,16 @@ func (s *Store) sweep(ctx context.Context, p Partition, how sweepHow) (r SweepRe
 			continue
 		}
 		blocks := k.Blocks(SpaceSuffix(sp))
-		end.Blocks, end.Fields = append(end.Blocks, blocks), append(end.Fields, field)
-		if err := s.sweepSpace(ctx, p, &scripts.SweepArgs{
+		err = s.sweepSpace(ctx, p, &scripts.SweepArgs{
 			Partition: keys, SweepLock: lock, Blocks: blocks, Field: field,
 			HoldTTLMS: how.ttl.Milliseconds(), LogLength: s.logLen, Cursor: "0", Count: how.slice,
-		}, how.rest, &r); err != nil {
+		}, how.rest, &r)
+		switch {
+		case err == nil:
+			end.Blocks, end.Fields = append(end.Blocks, blocks), append(end.Fields, field)
+		case strings.Contains(err.Error(), blocks) && s.foreign(blocks, err):
+			r.Garbage++ // the space stays registered, and all others are swept
+		default:
 			return r, fmt.Errorf("sweep %v: %w", p, err)
 		}
 	}

@@ -4,6 +4,7 @@ import (
 	"context"
 	"fmt"
 	"math/rand/v2"
+	"strings"
 	"sync"
 	"testing"
 	"time"
@@ -30,6 +31,7 @@ func TestSweeps(t *testing.T) {
 		"what Redis lost is put right":                              lostKeys,
 		"unreadable values go":                                      unreadable,
 		"a foreign key is named and nothing is changed":             foreignKeys,
+		"a foreign space costs no other its sweep or count":         oneForeignSpace,
 		"a log that nobody can need any more is cut":                oldLog,
 		"a large space is swept in slices":                          largeSpace,
 		"sweeps amid reports leave the counts true":                 amidReports,
@@ -320,8 +322,15 @@ func foreignKeys(t *testing.T, u *upkeep) {
 		u.holds(here, "a", "v", time.Hour, hashes(0, 5))
 		require.NoError(t, u.rdb.Del(u.ctx, key).Err())
 		require.NoError(t, u.rdb.Set(u.ctx, key, "foreign", time.Minute).Err())
-		_, err := u.SweepNow(u.ctx, part(here), ttl)
-		require.ErrorContains(t, err, key)
+		u.obs.garbage = nil
+		r, err := u.SweepNow(u.ctx, part(here), ttl)
+		if strings.Contains(key, ":b:") {
+			require.NoError(t, err, "the other spaces are swept")
+			require.EqualValues(t, 1, r.Garbage)
+		} else {
+			require.ErrorContains(t, err, key)
+		}
+		require.Contains(t, strings.Join(u.obs.garbage, "\n"), key)
 		require.Equal(t, "foreign", u.rdb.Get(u.ctx, key).Val())
 		require.NoError(t, u.rdb.Del(u.ctx, k.Head(), k.Replicas(), k.Serving(), k.Spaces(), k.Log(), k.Blocks(store.SpaceSuffix(ranking.Space{Scheme: "v"}))).Err())
 	}
@@ -332,6 +341,40 @@ func foreignKeys(t *testing.T, u *upkeep) {
 	require.NoError(t, err)
 	require.Empty(t, list)
 	require.NotEmpty(t, u.obs.garbage)
+}
+
+// One key that another program wrote costs its own space, and no other's sweep or count.
+func oneForeignSpace(t *testing.T, u *upkeep) {
+	there := ranking.Scope{Tenant: here.Tenant, Model: here.Model + "-other"}
+	u.holds(here, "a", "v", time.Hour, hashes(0, 5))
+	u.holds(here, "a", "w", 0, hashes(0, 3))
+	u.holds(here, "b", "w", time.Hour, hashes(0, 4))
+	u.holds(there, "a", "v", 0, hashes(0, 2))
+	bad := part(here).Keys().Blocks(store.SpaceSuffix(ranking.Space{Scheme: "v"}))
+	require.NoError(t, u.rdb.Del(u.ctx, bad).Err())
+	require.NoError(t, u.rdb.Set(u.ctx, bad, "foreign", time.Hour).Err())
+
+	w, err := store.NewSweeper(u.Store, store.SweeperOptions{})
+	require.NoError(t, err)
+	require.NoError(t, w.Tick(u.ctx))
+	require.Contains(t, strings.Join(u.obs.garbage, "\n"), bad)
+	require.EqualValues(t, 4, u.obs.of(here.Tenant+"/"+store.EvictedExpired), "those of the other space")
+	require.Equal(t, map[string]int64{here.Model: 3, there.Model: 2}, must(u.Entries(u.ctx)))
+	require.EqualValues(t, 3, must(u.State(u.ctx, here)).Prefixes)
+
+	// A key without which nothing of its partition is known stops no other partition.
+	spaces := part(here).Keys().Spaces()
+	require.NoError(t, u.rdb.Del(u.ctx, spaces).Err())
+	require.NoError(t, u.rdb.Set(u.ctx, spaces, "foreign", time.Hour).Err())
+	require.Equal(t, map[string]int64{here.Model: 0, there.Model: 2}, must(u.Entries(u.ctx)))
+	require.Contains(t, strings.Join(u.obs.garbage, "\n"), spaces)
+}
+
+func must[T any](v T, err error) T {
+	if err != nil {
+		panic(err)
+	}
+	return v
 }
 
 func oldLog(t *testing.T, u *upkeep) {

@@ -61,7 +61,7 @@ func newIndexMetrics(reg prometheus.Registerer, policy func(string) *ranking.Pol
 			Help: "Partitions without a full sweep for two intervals."}),
 	}
 	reg.MustRegister(m.garbage, m.shards, m.evictions, m.byTenant, &m.entries, m.passes, m.behind)
-	for _, kind := range []string{"hold", "replica", "count", "space", "head", "log"} {
+	for _, kind := range []string{"hold", "replica", "count", "space", "head", "log", "catalog", "key"} {
 		m.garbage.WithLabelValues(kind)
 	}
 	for _, algorithm := range []ranking.Eviction{ranking.EvictionLRU, ranking.EvictionLFU} {

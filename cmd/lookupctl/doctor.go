@@ -7,6 +7,7 @@ import (
 	"strings"
 	"time"
 
+	"inferencecache.io/lookuptier/cmd/internal/redisfiles"
 	"inferencecache.io/lookuptier/doctor"
 	"inferencecache.io/lookuptier/store"
 )
@@ -79,6 +80,8 @@ func (c *doctorCmd) options() (*doctor.Options, error) {
 	switch {
 	case c.Redis == "" && len(c.Pods)+len(c.GRPC)+len(c.Sidecars) == 0 && c.PolicyDir == "":
 		return nil, usagef("nothing to look at; give --redis, --pods, --grpc, --sidecars or --policy-dir, best all of them")
+	case c.Redis == "" && c.Files != (redisfiles.Flags{}):
+		return nil, usagef("the --redis-…-file flags have no effect without --redis")
 	case c.Shards < 0 || c.Shards > 1024:
 		return nil, usagef("--shards is %d; give 1 to 1024", c.Shards)
 	case c.SweepInterval <= 0 || c.KeyTTL <= 0 || c.Within <= 0:

@@ -77,13 +77,15 @@ func TestDoctorsExitCodes(t *testing.T) {
 
 func TestDoctorAndExplainRefuseCommandLinesThatMakeNoSense(t *testing.T) {
 	for line, want := range map[string]string{
-		"doctor":                               "nothing to look at",
-		"doctor --redis localhost:6379":        "no scheme: write redis://host:port",
-		"doctor --redis redis://h --shards=-1": "--shards is -1",
-		"doctor --redis redis://h --within 0s": "must be more than 0",
-		"doctor --redis redis://h --samples 0": "must be 1 or more",
-		"explain --chain 01 --block-tokens 1":  "--redis is missing",
-		"explain --redis redis://h":            "no prompt",
+		"doctor":                                                                      "nothing to look at",
+		"doctor --redis localhost:6379":                                               "no scheme: write redis://host:port",
+		"doctor --redis redis://h --shards=-1":                                        "--shards is -1",
+		"doctor --redis redis://h --within 0s":                                        "must be more than 0",
+		"doctor --policy-dir . --redis-ca-file x":                                     "have no effect without --redis",
+		"doctor --redis redis://h --redis-username-file x":                            "needs --redis-password-file",
+		"doctor --redis redis://h --samples 0":                                        "must be 1 or more",
+		"explain --chain 01 --block-tokens 1":                                         "--redis is missing",
+		"explain --redis redis://h":                                                   "no prompt",
 		"explain --redis redis://h --chain 01 --block-tokens 1 --pressure-weight NaN": "--pressure-weight is NaN",
 		"explain --redis redis://h --tokens 1 --engine-block-size 0":                  "--engine-block-size is 0",
 		"explain --redis redis://h --tokens 1 --lookup-timeout 0s":                    "--lookup-timeout is 0s",
@@ -100,6 +102,13 @@ func TestDoctorHidesThePassword(t *testing.T) {
 	server := rig.Standalone(t, rig.WithPassword("s3cret"))
 	o := ctl(t, "", "doctor -o json --redis "+server.URL())
 	require.NotContains(t, o.out+o.err, "s3cret")
+	file := filepath.Join(t.TempDir(), "password")
+	require.NoError(t, os.WriteFile(file, []byte("s3cret\n"), 0o600))
+	o = ctl(t, "", "doctor --redis redis://"+server.Addr()+" --redis-password-file "+file)
+	require.Equal(t, exitOK, o.code, o.out+o.err)
+	require.NotContains(t, o.out+o.err, "s3cret")
+	o = ctl(t, "", "explain --redis redis://"+server.Addr()+" --redis-password-file "+file+keys+chainOf(1))
+	require.Equal(t, exitOK, o.code, o.err)
 	o = ctl(t, "", "doctor --redis "+server.URLAs("", "wr0ng"))
 	require.Equal(t, exitFailure, o.code)
 	require.Contains(t, o.out, "refuses the credentials")

@@ -13,16 +13,13 @@ import (
 
 // redisFlags name the index itself.
 type redisFlags struct {
-	Redis string `placeholder:"URL" help:"Redis of the tier, as lookup pods are told of it: redis://host:port/db, rediss:// for TLS, several hosts for a Cluster, ?master_name= for Sentinel."`
-	redisfiles.Flags
+	Redis string           `placeholder:"URL" help:"Redis of the tier, as lookup pods are told of it: redis://host:port/db, rediss:// for TLS, several hosts for a Cluster, ?master_name= for Sentinel."`
+	Files redisfiles.Flags `embed:""`
 }
 
 // dial makes the client; close it. It is read only by habit, not by force.
 func (f *redisFlags) dial() (redis.UniversalClient, error) {
-	if _, err := store.ParseURL(f.Redis); err != nil {
-		return nil, usagef("--redis: %v", err)
-	}
-	files, err := f.Open(f.Redis)
+	files, err := f.Files.Open(f.Redis)
 	if err != nil {
 		return nil, usagef("%v", err)
 	}

@@ -3,6 +3,7 @@ package store_test
 import (
 	"encoding/binary"
 	"fmt"
+	"math"
 	"regexp"
 	"strconv"
 	"sync/atomic"
@@ -94,6 +95,40 @@ func BenchmarkWalkInRedis(b *testing.B) {
 			b.ReportMetric(walk/bare, "walk/hmget")
 			b.ReportMetric(walkCPU/bareCPU, "walk/hmget-cpu")
 		})
+	}
+}
+
+// BenchmarkGuard fails if a walk costs Redis' main thread more than three times what a
+// bare HMGET of the same 256 fields does, in the same run. The best of five rounds
+// counts: noise only ever makes things slower.
+func BenchmarkGuard(b *testing.B) {
+	const ceiling, rounds = 3, 5
+	w := benchWorld(b)
+	hashes := chain(1, 256)
+	fields := make([]string, len(hashes))
+	for i, h := range hashes {
+		fields[i] = string(h)
+	}
+	for i := range 8 {
+		require.NoError(b, w.Report(ctx, chainReport(fmt.Sprint("replica-", i), hashes)))
+	}
+	q, ev := chainQuery(hashes), new(ranking.Evidence)
+	best := math.Inf(1)
+	for range rounds {
+		var walk, bare float64
+		for range 5 {
+			cpu, _ := inRedis(b, w.rdb, "exec", func() { require.NoError(b, w.Match(ctx, q, ev)) })
+			walk += cpu
+			cpu, _ = inRedis(b, w.rdb, "hmget", func() { require.NoError(b, w.rdb.HMGet(ctx, blocksKey(vllm), fields...).Err()) })
+			bare += cpu
+		}
+		best = min(best, walk/bare)
+	}
+	require.Len(b, ev.Runs, 8)
+	b.ReportMetric(0, "ns/op")
+	b.ReportMetric(best, "walk/hmget-cpu")
+	if best > ceiling {
+		b.Errorf("a walk costs Redis %.1f times a bare HMGET: at most %d times is allowed", best, ceiling)
 	}
 }
 

@@ -95,6 +95,22 @@ func TestWarmLookupsNeedNoRedis(t *testing.T) {
 	require.Equal(t, before, commands())
 }
 
+func TestAWarmLookupAllocatesNextToNothing(t *testing.T) {
+	p := newPod(t, urlOf(miniredis.RunT(t).Addr()), 1, store.CachedOptions{})
+	var chain []string
+	for i := range 256 {
+		chain = append(chain, fmt.Sprintf("%08d", i))
+	}
+	for i := range 8 {
+		require.NoError(t, p.Report(ctx, report(fmt.Sprint("engine-", i), vllm, 0, chain...)))
+	}
+	q, ev := query(vllm, chain...), new(ranking.Evidence)
+	p.warm(q)
+	allocations := testing.AllocsPerRun(200, func() { require.NoError(t, p.Match(ctx, q, ev)) })
+	require.Len(t, ev.Runs, 8)
+	require.LessOrEqual(t, allocations, 10.0)
+}
+
 func lineOf(info, prefix string) string {
 	for line := range splitLines(info) {
 		if len(line) > len(prefix) && line[:len(prefix)] == prefix {
@@ -123,12 +139,15 @@ func splitLines(s string) func(yield func(string) bool) {
 func cachedEverywhere(t *testing.T, test func(t *testing.T, url string, shards int)) {
 	for _, shards := range []int{1, 4} {
 		t.Run(fmt.Sprintf("redis/shards=%d", shards), func(t *testing.T) {
+			t.Parallel()
 			test(t, urlOf(rig.Standalone(t).Addr()), shards)
 		})
 		t.Run(fmt.Sprintf("miniredis/shards=%d", shards), func(t *testing.T) {
+			t.Parallel()
 			test(t, urlOf(miniredis.RunT(t).Addr()), shards)
 		})
 		t.Run(fmt.Sprintf("cluster/shards=%d", shards), func(t *testing.T) {
+			t.Parallel()
 			test(t, rig.Cluster(t, 3).URL(), shards)
 		})
 	}

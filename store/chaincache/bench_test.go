@@ -64,7 +64,7 @@ func (s shape) walked(hashes [][]byte) *Walked {
 }
 
 // filled is a partition that knows the shape's chain for each seed.
-func (s shape) filled(b *testing.B, chains int) *Partition {
+func (s shape) filled(b testing.TB, chains int) *Partition {
 	c, err := New(4 << 30)
 	if err != nil {
 		b.Fatal(err)

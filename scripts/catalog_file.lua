@@ -27,6 +27,10 @@ local has = tonumber(ARGV[4])
 local ttl = tonumber(ARGV[5])
 local expiry = string.format('%d', now + ttl)
 
+-- A Redis without memory refuses a first write that could take some, and asks no more
+-- after one that could not: emptied partitions must go from a full Redis too.
+redis.call('ZREMRANGEBYRANK', KEYS[1], 1, 0)
+
 if has == 2 then
   redis.call('ZADD', KEYS[2], expiry, ARGV[2])
   redis.call('ZADD', KEYS[1], expiry, ARGV[1])

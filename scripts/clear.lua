@@ -23,6 +23,7 @@ if not rec then
 end
 
 -- From here on everything is written.
+work_when_full(KEYS[1])
 local own = sub(rec, 1, 3)
 local schemes = index_of(head[2]) or 0
 for i = 1, #spaces do schemes = math.max(schemes, (index_of(spaces[i]) or -1) + 1) end

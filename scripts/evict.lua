@@ -66,6 +66,7 @@ for s = 1, m do
 end
 
 -- From here on everything is written.
+work_when_full(KEYS[1])
 local at = occurred(ARGV[2], now)
 local removed, suffixes = 0, {}
 local changed = {}

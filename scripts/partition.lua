@@ -98,6 +98,10 @@ local function prolong(keyttl, ...)
   end
 end
 
+-- What frees memory must work when Redis has none left. Redis then refuses a script's
+-- first write if it could take memory, and asks no more after one that could not.
+local function work_when_full(hash) call('HDEL', hash, '') end
+
 -- Writes the counts of a scheme that changed: field → new count; what is not above 0 goes.
 -- Returns whether a number went.
 local function put_counts(serving, counts)

@@ -84,6 +84,7 @@ for i = 1, #fields, 2 do
 end
 
 -- From here on everything is written.
+work_when_full(KEYS[1])
 if lockms > 0 then call('PEXPIRE', KEYS[6], lockms) end
 for i = 1, #sets, 2 * CHUNK do
   call('HSET', blocks, unpack(sets, i, math.min(i + 2 * CHUNK - 1, #sets)))

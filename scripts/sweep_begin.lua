@@ -33,6 +33,7 @@ read('XLEN', log)
 if fault then return fault end
 
 -- From here on everything is written.
+work_when_full(KEYS[1])
 if lockms > 0 then call('SET', KEYS[6], token, 'PX', lockms) end
 local fields, schemes = {}, {}
 for i = 1, #spaces, 2 do

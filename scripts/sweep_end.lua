@@ -38,6 +38,7 @@ if locked and holder ~= token then return {-1, 0, 0, 0, 0, 0} end
 local now = clock()
 
 -- From here on everything is written.
+work_when_full(KEYS[1])
 local forgotten = 0
 for i = 7, #KEYS do
   if sizes[i] == 0 then forgotten = forgotten + call('HDEL', spaces, ARGV[i + 1]) end

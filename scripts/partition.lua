@@ -98,7 +98,7 @@ local function prolong(keyttl, ...)
   end
 end
 
--- What frees memory must work when Redis has none left. Redis then refuses a script's
+-- What frees memory, or takes none, must work when Redis has none left. Redis then refuses a script's
 -- first write if it could take memory, and asks no more after one that could not.
 local function work_when_full(hash) call('HDEL', hash, '') end
 

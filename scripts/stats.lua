@@ -31,7 +31,9 @@ if what == 'A' and not (rec and u40_at(rec, 14) > 0) then
   return {now + EPOCH, rec and number_at(rec, 1) or 0, rec and u40_at(rec, 4) or 0, 0}
 end
 
--- From here on everything is written.
+-- From here on everything is written. A known replica's record is only written over,
+-- so a full Redis takes it: replicas must not lapse because others fill it.
+if rec then work_when_full(KEYS[1]) end
 local number = rec and number_at(rec, 1) or free_number(head[2], replicas, serving)
 local newnumber = not rec
 -- For alive and stats 0 means never, so the dawn of time is 1.

@@ -12,7 +12,8 @@ import (
 	"inferencecache.io/lookuptier/store"
 )
 
-// A Redis without memory refuses reports; whatever gives memory back must go on.
+// A Redis without memory refuses reports; whatever gives memory back, or keeps what is
+// there alive, must go on.
 func TestARedisThatIsFullIsStillSweptEvictedAndCleared(t *testing.T) {
 	w := newWorld(t, rig.Standalone(t).Addr(), 2, store.Options{})
 	old := w.now() - time.Hour.Milliseconds()
@@ -26,6 +27,12 @@ func TestARedisThatIsFullIsStillSweptEvictedAndCleared(t *testing.T) {
 	}
 	require.NoError(t, w.rdb.ConfigSet(ctx, "maxmemory", "1").Err())
 	require.ErrorContains(t, w.Report(ctx, report("stays", vllm, 0, "one more")), "OOM")
+
+	_, err := w.RenewLease(ctx, scope, "stays", time.Minute)
+	require.NoError(t, err)
+	require.NoError(t, w.Report(ctx, &ranking.Report{Scope: scope, Replica: "stays", Stats: &ranking.Stats{HitRate: 1}}))
+	_, err = w.RenewLease(ctx, scope, "nobody", time.Minute)
+	require.ErrorContains(t, err, "OOM", "a new replica takes memory")
 
 	require.NoError(t, w.Publish(ctx, &ranking.Event{Kind: ranking.EventEvicted, Scope: scope, Replica: "evicted", Hash: []byte("block-0")}))
 	require.NoError(t, w.Publish(ctx, &ranking.Event{Kind: ranking.EventCleared, Scope: scope, Replica: "cleared"}))

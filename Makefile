@@ -22,7 +22,7 @@ gen: ## regenerate gen/ from proto/
 	$(TOOL) buf generate
 
 test: ## all tests with the race detector, on the embedded store and a real Redis
-	@.ci/with-redis-notice $(GO) test -race -timeout 20m ./...
+	@.ci/with-redis-notice sh -c '$(GO) test -race -timeout 20m ./... && $(GO) -C deploy test ./...'
 
 race: test ## the same as test: the race detector is always on
 
@@ -40,14 +40,17 @@ fuzz: ## every fuzz target for FUZZTIME each
 
 lint: ## golangci-lint (with the arrows between packages), buf lint and buf breaking
 	$(TOOL) golangci-lint run ./...
+	cd deploy && $(GO) tool -modfile=../tools/go.mod golangci-lint run --config ../.golangci.yml ./...
 	$(TOOL) buf lint
 	$(TOOL) buf breaking --against proto/baseline/v1alpha1.binpb
 
-verify: ## regenerate and diff, check module files, lint
+verify: ## regenerate and diff, check module files, lint, manifests and alert rules
 	$(MAKE) gen
 	$(GO) mod tidy -diff
+	$(GO) -C deploy mod tidy -diff
 	@git diff --exit-code -- gen || { echo "gen/ is stale: run 'make gen' and commit"; exit 1; }
 	$(MAKE) lint
+	$(GO) -C deploy test -run 'Overlay|PrometheusRule|Fire' ./...
 
 demo: build ## a pod on the embedded store plays the bundled trace and answers lookups
 	@examples/demo

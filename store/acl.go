@@ -18,13 +18,13 @@ var (
 	// aclReads is what readers of a partition and of the catalog use.
 	aclReads = []string{"exists", "pttl", "hget", "hmget", "hgetall", "hlen", "hkeys", "hvals", "xlen", "zcard", "zcount", "zscore", "zrange"}
 	// aclWrites is what a report, an event or a lease changes.
-	aclWrites = []string{"pexpire", "hset", "hdel", "xadd", "zadd", "zrem", "zremrangebyscore"}
+	aclWrites = []string{"pexpire", "hset", "hdel", "xadd", "zadd", "zrem", "zremrangebyrank", "zremrangebyscore"}
 	// aclWalks is what lookups add: a transaction, a replica's permission, the log.
 	aclWalks = []string{"multi", "exec", "readonly", "xread", "hscan"}
 	// aclSweeps is what a sweeper adds: its lock, and shorter logs.
 	aclSweeps = []string{"get", "set", "del", "xtrim"}
 	// aclLooks is what lookupctl doctor and explain add, which change nothing.
-	aclLooks = []string{"multi", "exec", "readonly", "hscan", "xread", "xrange", "type", "info", "config|get", "cluster|info", "acl|whoami", "acl|dryrun"}
+	aclLooks = []string{"multi", "exec", "readonly", "hscan", "hrandfield", "xread", "xrange", "type", "info", "config|get", "cluster|info", "acl|whoami", "acl|dryrun"}
 )
 
 // PodACL are the rules of a lookup pod: all of the index and nothing else.

@@ -109,14 +109,14 @@ func TestANetworkCut(t *testing.T) {
 			url := "redis://" + proxies[0].Addr() + "/0"
 			if between == "the engine" {
 				url = r.URL()
-				real := e.opts
+				behind := e.opts
 				for _, endpoint := range []*string{&e.opts.Endpoint, &e.opts.Replay} {
 					proxy := rig.NewProxy(t, strings.TrimPrefix(*endpoint, "tcp://"))
 					proxies = append(proxies, proxy)
 					*endpoint = "tcp://" + proxy.Addr()
 				}
 				startSidecar(t, url, e, model, "r", "--lease", "2s")
-				e.opts = real
+				e.opts = behind
 			} else {
 				startSidecar(t, url, e, model, "r", "--lease", "2s")
 			}

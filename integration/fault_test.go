@@ -5,6 +5,7 @@ import (
 	"fmt"
 	"strings"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 
@@ -32,8 +33,22 @@ func onStandalone(t *testing.T, opts ...rig.Option) (*rig.Server, *pod.Pod, [][]
 	p := pod.Start(t, "--redis", s.URL(), "--sweep-interval", "100ms")
 	hashes := chain(1, 20)
 	require.NoError(t, report(t.Context(), p.Client, "tenant", "r1", hashes))
-	require.NoError(t, answers(t, p.Client, "tenant", hashes, "PREFIX_MATCH", "r1")())
+	remembers(t, p, hashes)
 	return s, p, hashes
+}
+
+// remembers waits until the pod answers the tenant's chain, which r1 has, from memory.
+func remembers(t *testing.T, p *pod.Pod, hashes [][]byte) {
+	t.Helper()
+	rig.Eventually(t, settleLimit, "a partition answered from memory", func() error {
+		if err := answers(t, p.Client, "tenant", hashes, "PREFIX_MATCH", "r1")(); err != nil {
+			return err
+		}
+		if p.Metric("inferencecache_cache_partitions", `state="live"`) == 0 {
+			return errors.New("none is live")
+		}
+		return nil
+	})
 }
 
 func TestAPausedRedisCostsNoLookup(t *testing.T) {
@@ -41,6 +56,7 @@ func TestAPausedRedisCostsNoLookup(t *testing.T) {
 	s, p, hashes := onStandalone(t)
 	traffic := lookups(t, p.Client, "tenant", hashes)
 	s.Pause()
+	began := time.Now()
 	failsOpen(t, p.Client)
 	refusesWrites(t, p.Client, "tenant")
 	rig.Eventually(t, settleLimit, "being not ready", func() error {
@@ -49,12 +65,20 @@ func TestAPausedRedisCostsNoLookup(t *testing.T) {
 		}
 		return nil
 	})
+	time.Sleep(time.Until(began.Add(pauseFor)))
+	// Memory has become too old to answer, and says nothing rather than something wrong.
+	r, err := lookup(t.Context(), p.Client, "tenant", hashes)
+	require.NoError(t, err)
+	require.Contains(t, []string{"NO_HINT", "TIMEOUT"}, r.GetReasonCode())
 	s.Resume()
 	rig.Eventually(t, settleLimit, "the old hint", answers(t, p.Client, "tenant", hashes, "PREFIX_MATCH", "r1"))
 	comesBack(t, p.Client, "tenant")
 	traffic.stop()
 	p.WaitReady()
 }
+
+// pauseFor is longer than anything that waits for Redis, and than memory answers without it.
+const pauseFor = 10 * time.Second
 
 func TestARedisThatComesBackEmptyNeedsNoRestartOfThePod(t *testing.T) {
 	t.Parallel()
@@ -66,7 +90,6 @@ func TestARedisThatComesBackEmptyNeedsNoRestartOfThePod(t *testing.T) {
 	s.Restart()
 	rig.Eventually(t, settleLimit, "the old hint being gone", answers(t, p.Client, "tenant", hashes, "NO_HINT", ""))
 	comesBack(t, p.Client, "tenant")
-	traffic.stop()
 	p.WaitReady()
 	c := s.Client()
 	rig.Eventually(t, settleLimit, "the layout being written again", func() error {
@@ -82,6 +105,7 @@ func TestARedisThatComesBackEmptyNeedsNoRestartOfThePod(t *testing.T) {
 	rig.Eventually(t, settleLimit, "the hint being gone", answers(t, p.Client, "tenant", chain(2, 20), "NO_HINT", ""))
 	comesBack(t, p.Client, "tenant")
 	require.NoError(t, answers(t, p.Client, "stranger", hashes, "UNKNOWN_TENANT", "")())
+	traffic.stop()
 }
 
 func TestARestartFromDiskKeepsHints(t *testing.T) {
@@ -103,6 +127,8 @@ func TestLostScriptsAndConnectionsAreNotNoticed(t *testing.T) {
 		{"DEBUG", "RELOAD"},
 	} {
 		t.Run(fmt.Sprint(fault[:2]...), func(t *testing.T) {
+			traffic := lookups(t, p.Client, "tenant", hashes)
+			defer traffic.stop()
 			for range 5 {
 				require.NoError(t, c.Do(t.Context(), fault...).Err())
 				require.NoError(t, answers(t, p.Client, "tenant", hashes, "PREFIX_MATCH", "r1")())

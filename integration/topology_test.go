@@ -6,6 +6,8 @@ import (
 
 	"github.com/stretchr/testify/require"
 
+	pb "inferencecache.io/lookuptier/gen/inferencecache/v1alpha1"
+	"inferencecache.io/lookuptier/integration/conformance"
 	"inferencecache.io/lookuptier/integration/pod"
 	"inferencecache.io/lookuptier/integration/rig"
 	"inferencecache.io/lookuptier/ranking"
@@ -69,6 +71,7 @@ func TestSentinelFailoverCostsNoLookup(t *testing.T) {
 	p := pod.Start(t, "--redis", set.URL())
 	hashes := chain(1, 20)
 	require.NoError(t, report(t.Context(), p.Client, "tenant", "r1", hashes))
+	remembers(t, p, hashes)
 	traffic := lookups(t, p.Client, "tenant", hashes)
 	old := set.Failover()
 	comesBack(t, p.Client, "tenant")
@@ -84,6 +87,7 @@ func TestALostClusterNodeCostsNoLookup(t *testing.T) {
 	p := pod.Start(t, "--redis", set.URL())
 	hashes := chain(1, 20)
 	require.NoError(t, report(t.Context(), p.Client, "tenant", "r1", hashes))
+	remembers(t, p, hashes)
 	traffic := lookups(t, p.Client, "tenant", hashes)
 	old := set.Owner(store.KeysOf(ranking.Scope{Tenant: "tenant", Model: model}, 0).Head())
 	old.Kill()
@@ -93,4 +97,25 @@ func TestALostClusterNodeCostsNoLookup(t *testing.T) {
 	comesBack(t, p.Client, "another")
 	traffic.stop()
 	p.WaitReady()
+}
+
+func TestASlotThatMovesCostsNoLookup(t *testing.T) {
+	t.Parallel()
+	set := rig.Cluster(t, 3)
+	p, other := pod.Start(t, "--redis", set.URL()), pod.Start(t, "--redis", set.URL())
+	hashes := chain(1, 20)
+	require.NoError(t, report(t.Context(), p.Client, "tenant", "r1", hashes))
+	remembers(t, p, hashes)
+	traffic := lookups(t, p.Client, "tenant", hashes)
+	key := store.KeysOf(ranking.Scope{Tenant: "tenant", Model: model}, 0).Head()
+	for range 3 {
+		set.MoveSlot(key)
+		require.NoError(t, conformance.Publish(t.Context(), other.Client, &pb.CacheEvent{
+			Type: pb.CacheEvent_ALL_CLEARED, TenantId: "tenant", ModelId: model, ReplicaId: "r1"}))
+		rig.Eventually(t, settleLimit, "what another pod cleared", answers(t, p.Client, "tenant", hashes, "NO_HINT", ""))
+		require.NoError(t, report(t.Context(), other.Client, "tenant", "r1", hashes))
+		rig.Eventually(t, settleLimit, "what another pod wrote", answers(t, p.Client, "tenant", hashes, "PREFIX_MATCH", "r1"))
+	}
+	comesBack(t, p.Client, "tenant")
+	traffic.stop()
 }

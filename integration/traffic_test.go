@@ -2,6 +2,7 @@ package integration_test
 
 import (
 	"context"
+	"slices"
 	"sync"
 	"testing"
 	"time"
@@ -11,7 +12,9 @@ import (
 	pb "inferencecache.io/lookuptier/gen/inferencecache/v1alpha1"
 )
 
-// traffic is lookups that go on while something breaks. None may fail.
+// traffic is lookups that go on while something breaks. None may fail, and each gets a
+// reason that the contract knows. How long they took is told and not judged: the
+// machine may be busy.
 type traffic struct {
 	t      *testing.T
 	cancel context.CancelFunc
@@ -19,8 +22,12 @@ type traffic struct {
 
 	mu      sync.Mutex
 	reasons map[string]int
+	took    []time.Duration
 	failed  error
 }
+
+var legalReasons = []string{"PREFIX_MATCH", "TENANT_HOT", "AFFINITY_HINT", "NO_HINT", "POLICY_REQUIRES_CHAIN",
+	"TIMEOUT", "UNKNOWN_TENANT", "UNKNOWN_MODEL", "UNKNOWN_HASH_SCHEME"}
 
 // lookups asks for the same chain over and over until stop.
 func lookups(t *testing.T, c pb.InferenceCacheClient, tenant string, hashes [][]byte) *traffic {
@@ -30,10 +37,13 @@ func lookups(t *testing.T, c pb.InferenceCacheClient, tenant string, hashes [][]
 	for range 4 {
 		tr.done.Go(func() {
 			for ctx.Err() == nil {
+				began := time.Now()
 				r, err := lookup(ctx, c, tenant, hashes)
+				took := time.Since(began)
 				tr.mu.Lock()
 				if err == nil {
 					tr.reasons[r.GetReasonCode()]++
+					tr.took = append(tr.took, took)
 				} else if ctx.Err() == nil && tr.failed == nil {
 					tr.failed = err
 				}
@@ -54,6 +64,13 @@ func (tr *traffic) stop() map[string]int {
 	tr.done.Wait()
 	require.NoError(tr.t, tr.failed, "a lookup failed; it must fail open")
 	require.NotEmpty(tr.t, tr.reasons)
-	tr.t.Log("lookups by reason:", tr.reasons)
+	for reason := range tr.reasons {
+		require.Contains(tr.t, legalReasons, reason)
+	}
+	slices.Sort(tr.took)
+	at := func(q float64) time.Duration {
+		return tr.took[int(q*float64(len(tr.took)-1))].Round(10 * time.Microsecond)
+	}
+	tr.t.Logf("lookups by reason: %v; p50 %v, p99 %v, slowest %v with a budget of 100ms", tr.reasons, at(.5), at(.99), at(1))
 	return tr.reasons
 }

@@ -3,7 +3,6 @@ package store_test
 import (
 	"context"
 	"fmt"
-	"strings"
 	"testing"
 	"time"
 
@@ -15,6 +14,7 @@ import (
 )
 
 func TestALostClusterNodeIsReplacedInMemoryToo(t *testing.T) {
+	t.Parallel()
 	set := rig.ClusterWithReplicas(t, 3)
 	p := newPod(t, set.URL(), 1, store.CachedOptions{})
 	require.NoError(t, p.Report(ctx, report("a", vllm, 0, "b0", "b1")))
@@ -39,6 +39,7 @@ func TestALostClusterNodeIsReplacedInMemoryToo(t *testing.T) {
 }
 
 func TestASlotThatMovesTakesItsMemoryAlong(t *testing.T) {
+	t.Parallel()
 	set := rig.Cluster(t, 3)
 	p, there := newPod(t, set.URL(), 1, store.CachedOptions{}), newPod(t, set.URL(), 1, store.CachedOptions{})
 	require.NoError(t, p.Report(ctx, report("a", vllm, 0, "b0", "b1")))
@@ -46,32 +47,7 @@ func TestASlotThatMovesTakesItsMemoryAlong(t *testing.T) {
 	p.warm(q)
 	there.warm(q)
 	b := p.probe(q)
-	from := set.Owner(keys().Log())
-	to := set.Nodes[0]
-	if to == from {
-		to = set.Nodes[1]
-	}
-	source, target := from.Client(), to.Client()
-	slot := source.ClusterKeySlot(ctx, keys().Log()).Val()
-	id := func(s *rig.Server) string {
-		text, err := s.Client().Do(ctx, "CLUSTER", "MYID").Text()
-		require.NoError(t, err)
-		return text
-	}
-	require.NoError(t, target.Do(ctx, "CLUSTER", "SETSLOT", slot, "IMPORTING", id(from)).Err())
-	require.NoError(t, source.Do(ctx, "CLUSTER", "SETSLOT", slot, "MIGRATING", id(to)).Err())
-	host, port, _ := strings.Cut(to.Addr(), ":")
-	moved, err := source.ClusterGetKeysInSlot(ctx, int(slot), 1000).Result()
-	require.NoError(t, err)
-	args := []any{"MIGRATE", host, port, "", 0, 5000, "KEYS"}
-	for _, k := range moved {
-		args = append(args, k)
-	}
-	require.NoError(t, source.Do(ctx, args...).Err())
-	for _, n := range set.Nodes {
-		require.NoError(t, n.Client().Do(ctx, "CLUSTER", "SETSLOT", slot, "NODE", id(to)).Err())
-	}
-	require.Equal(t, to, set.Owner(keys().Log()))
+	set.MoveSlot(keys().Log())
 	require.NoError(t, there.Report(ctx, report("b", vllm, 0, "b0")))
 	p.becomes(q, map[string]int{"a": 2, "b": 1})
 	p.warm(q)
@@ -79,6 +55,7 @@ func TestASlotThatMovesTakesItsMemoryAlong(t *testing.T) {
 }
 
 func TestAShardThatDoesNotAnswerCostsItsOwnReplicas(t *testing.T) {
+	t.Parallel()
 	const shards = 4
 	set := rig.Cluster(t, 3)
 	writer := newPod(t, set.URL(), shards, store.CachedOptions{})

@@ -139,14 +139,14 @@ func (c *Cached) gone(f *followed, why string) {
 	}
 }
 
-// ban keeps a partition from being adopted for a while: it cannot be followed.
-func (c *Cached) ban(f *followed, d time.Duration) {
+// ban drops a partition and keeps it from being adopted for a while: it cannot be followed.
+func (c *Cached) ban(f *followed, d time.Duration, why string) {
 	c.mu.Lock()
 	now := c.elapsed()
 	maps.DeleteFunc(c.banned, func(_ Partition, until int64) bool { return until <= now })
 	c.banned[f.p] = now + d.Milliseconds()
 	c.mu.Unlock()
-	c.drop(f, dropGarbage)
+	c.drop(f, why)
 }
 
 // parsePosition reads a stream id; "" is the beginning.

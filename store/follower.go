@@ -31,6 +31,7 @@ const (
 	// readCount is how many entries of one log are read at a time.
 	readCount = 256
 	banFor    = 10 * time.Second
+	movedFor  = 200 * time.Millisecond
 	retryMin  = 20 * time.Millisecond
 	retryMax  = 500 * time.Millisecond
 )

@@ -206,14 +206,15 @@ func (n *node) refused(p *followed, err error) {
 		if cluster, ok := n.c.rdb.(*redis.ClusterClient); ok {
 			cluster.ReloadState(n.c.ctx)
 		}
-		n.c.drop(p, dropMoved)
+		// Until the client knows the new node, it would only be led to the old one again.
+		n.c.ban(p, movedFor, dropMoved)
 	case strings.HasPrefix(text, "WRONGTYPE"):
 		n.c.observe.Garbage("log", fmt.Errorf("%w: %v: key %s: %w", ErrGarbage, p.p, p.keys.Log(), err))
-		n.c.ban(p, banFor)
+		n.c.ban(p, banFor, dropGarbage)
 	default: // LOADING, CLUSTERDOWN, MASTERDOWN, NOPERM…: it will be there again, or not
 		n.c.count.lost.Inc()
 		if !p.recent(n.c.elapsed()) {
-			n.c.ban(p, time.Second)
+			n.c.ban(p, time.Second, dropGarbage)
 		}
 	}
 }

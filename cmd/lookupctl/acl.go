@@ -11,8 +11,8 @@ import (
 type aclCmd struct {
 	Component string `arg:"" enum:"pod,sidecar,operator" help:"pod, sidecar or operator (doctor and explain)."`
 	User      string `placeholder:"NAME" help:"Name of the user. Empty = lookupd, kvsidecar or operator."`
-	Tenant    string `name:"tenant-id" placeholder:"ID" help:"The sidecar's tenant."`
-	Model     string `name:"model-id" placeholder:"ID" help:"The sidecar's model."`
+	Tenant    string `placeholder:"NAME" help:"The sidecar's tenant."`
+	Model     string `placeholder:"NAME" help:"The sidecar's model."`
 	Shards    int    `default:"1" placeholder:"K" help:"Partitions of each model of a tenant (${default}), as everywhere in the tier."`
 }
 
@@ -21,8 +21,8 @@ func (c *aclCmd) Run(s *session) error {
 	if c.Shards < 1 || c.Shards > 1024 {
 		return usagef("--shards is %d: write 1 to 1024, the same as the lookup pods", c.Shards)
 	}
-	if sidecar := c.Component == "sidecar"; sidecar != (c.Tenant != "") || sidecar != (c.Model != "") {
-		return usagef("--tenant-id and --model-id belong to `acl sidecar`: give both there, and neither elsewhere")
+	if c.Component == "sidecar" && (c.Tenant == "" || c.Model == "") {
+		return usagef("acl sidecar needs --tenant and --model: its keys are theirs")
 	}
 	name, rules := "lookupd", store.PodACL()
 	switch c.Component {

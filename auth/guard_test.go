@@ -2,6 +2,7 @@ package auth
 
 import (
 	"context"
+	"errors"
 	"io"
 	"log/slog"
 	"net"
@@ -36,7 +37,7 @@ func (s *taker) LookupRoute(context.Context, *pb.LookupRouteRequest) (*pb.Lookup
 
 func (s *taker) ReportCacheState(stream grpc.ClientStreamingServer[pb.CacheStateUpdate, pb.Ack]) error {
 	for {
-		if _, err := stream.Recv(); err == io.EOF {
+		if _, err := stream.Recv(); errors.Is(err, io.EOF) {
 			return stream.SendAndClose(&pb.Ack{Accepted: true})
 		} else if err != nil {
 			return err

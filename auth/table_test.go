@@ -128,5 +128,5 @@ func TestABearerHeaderIsReadAsTheyAreWritten(t *testing.T) {
 			require.Equal(t, want, token, header)
 		}
 	}
-	require.Len(t, strings.Trim("aZ09-._~+/=", tokenCharacters), 0)
+	require.Empty(t, strings.Trim("aZ09-._~+/=", tokenCharacters))
 }

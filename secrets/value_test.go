@@ -2,7 +2,6 @@ package secrets_test
 
 import (
 	"context"
-	"errors"
 	"os"
 	"path/filepath"
 	"testing"
@@ -123,5 +122,5 @@ func TestWhatCannotBeASecretIsRefusedWithAWord(t *testing.T) {
 		require.ErrorContains(t, err, path)
 	}
 	_, err := secrets.LoadToken("t", filepath.Join(dir, "none"))
-	require.True(t, errors.Is(err, os.ErrNotExist))
+	require.ErrorIs(t, err, os.ErrNotExist)
 }

@@ -263,6 +263,26 @@ func TestChangesOfOtherPodsArrive(t *testing.T) {
 	})
 }
 
+// Nobody writes when a sidecar dies: memory must see by the clock that its lease ran out.
+func TestALeaseRunsOutInMemoryWithoutALogEntry(t *testing.T) {
+	p := newPod(t, urlOf(rig.Standalone(t).Addr()), 1, store.CachedOptions{})
+	require.NoError(t, p.Report(ctx, report("a", vllm, 0, "b0", "b1")))
+	require.NoError(t, p.Report(ctx, report("b", vllm, 0, "b0")))
+	_, err := p.RenewLease(ctx, scope, "a", time.Second)
+	require.NoError(t, err)
+	q := query(vllm, "b0", "b1")
+	p.warm(q)
+	end := func() string { return p.rdb.HGet(ctx, keys().Head(), "l").Val() }
+	before := end()
+	rig.Eventually(t, longEnough, "the lease to run out", func() error {
+		if got, ev := p.runs(q); len(got) != 1 || got["b"] != 1 || len(ev.Serving) != 1 || ev.Walked > 0 {
+			return fmt.Errorf("%v, %d serve, %d walked", got, len(ev.Serving), ev.Walked)
+		}
+		return nil
+	})
+	require.Equal(t, before, end(), "nobody wrote")
+}
+
 func TestCensusFollowsOwnWritesAtOnce(t *testing.T) {
 	cachedEverywhere(t, func(t *testing.T, url string, shards int) {
 		p := newPod(t, url, shards, store.CachedOptions{})

@@ -30,6 +30,7 @@ func (p *parser) document(root *yaml.Node) {
 	p.constant(doc, "kind", Kind)
 	namespace, line := p.namespace(doc)
 	policy := ranking.DefaultPolicy()
+	p.ttlLine = 0
 	p.spec(doc, &policy)
 	if namespace == "" {
 		return
@@ -42,6 +43,7 @@ func (p *parser) document(root *yaml.Node) {
 	p.origins[namespace] = origin{p.file, line}
 	if len(p.problems) == before {
 		p.policies[namespace] = &policy
+		p.ttls[namespace] = origin{p.file, p.ttlLine}
 	}
 }
 

@@ -36,19 +36,21 @@ type parser struct {
 	problems Problems
 	policies map[string]*ranking.Policy
 	origins  map[string]origin
+	ttls     map[string]origin // where evictionTTL is set, by namespace
+	ttlLine  int               // of the document's evictionTTL; 0 = it has none
 }
 
 // Parse reads a set. The error is a Problems that lists everything wrong; the
 // set is nil then, since half a set would give the other tenants the defaults.
 func Parse(sources ...Source) (*Set, error) {
-	p := &parser{policies: map[string]*ranking.Policy{}, origins: map[string]origin{}}
+	p := &parser{policies: map[string]*ranking.Policy{}, origins: map[string]origin{}, ttls: map[string]origin{}}
 	for _, s := range sources {
 		p.source(s)
 	}
 	if len(p.problems) > 0 {
 		return nil, p.problems.sorted()
 	}
-	set := &Set{byTenant: p.policies}
+	set := &Set{byTenant: p.policies, ttls: p.ttls}
 	for _, policy := range p.policies {
 		set.maxTTL = max(set.maxTTL, policy.EvictionTTL)
 	}
@@ -59,7 +61,8 @@ func Parse(sources ...Source) (*Set, error) {
 func (p *parser) source(s Source) {
 	p.file = s.Name
 	if len(s.Data) > maxFileBytes {
-		p.add(0, "", "the file has %d bytes; a policy file may have at most %d", len(s.Data), maxFileBytes)
+		// Nobody has read all of it, so nobody knows how large it is.
+		p.add(0, "", "the file is larger than the %d bytes that a policy file may have; split it", maxFileBytes)
 		return
 	}
 	dec := yaml.NewDecoder(bytes.NewReader(s.Data))

@@ -174,7 +174,7 @@ func TestMistakesAreNamedByFileLineAndFieldWithWhatIsAllowed(t *testing.T) {
 
 func TestAFileOfAbsurdSizeIsRefused(t *testing.T) {
 	_, err := parse(strings.Repeat("#\n", 1<<20))
-	require.ErrorContains(t, err, "a.yaml: the file has 2097152 bytes; a policy file may have at most 1048576")
+	require.ErrorContains(t, err, "a.yaml: the file is larger than the 1048576 bytes that a policy file may have; split it")
 }
 
 func TestTwoPoliciesForOneNamespaceAreBothNamed(t *testing.T) {

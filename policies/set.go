@@ -3,6 +3,7 @@
 package policies
 
 import (
+	"fmt"
 	"maps"
 	"slices"
 	"time"
@@ -15,6 +16,7 @@ import (
 type Set struct {
 	byTenant map[string]*ranking.Policy
 	maxTTL   time.Duration // over byTenant; 0 when empty
+	ttls     map[string]origin
 }
 
 var defaultPolicy = ranking.DefaultPolicy()
@@ -37,6 +39,28 @@ func (s *Set) MaxTTL() time.Duration {
 		return defaultPolicy.EvictionTTL
 	}
 	return max(s.maxTTL, defaultPolicy.EvictionTTL)
+}
+
+// Within checks that the index keeps holds for longer than every policy of the set
+// counts them as fresh: Redis forgets what was not reported for keyTTL, and what it
+// forgets by itself is never counted as gone. The error is a Problems. The tenants
+// without a policy are not looked at.
+func (s *Set) Within(keyTTL time.Duration) error {
+	var problems Problems
+	for _, tenant := range s.Tenants() {
+		ttl := s.byTenant[tenant].EvictionTTL
+		if ttl < keyTTL {
+			continue
+		}
+		at := s.ttls[tenant]
+		problems = append(problems, Problem{File: at.file, Line: at.line, Field: "spec.evictionTTL", Text: fmt.Sprintf(
+			"is %s for tenant %q, and the lookup pods' --key-ttl %s: write less, or start all components with a longer --key-ttl, such as %s",
+			ttl, tenant, keyTTL, 2*ttl)})
+	}
+	if problems == nil {
+		return nil
+	}
+	return problems.sorted()
 }
 
 // Len is the number of tenants with a policy of their own.

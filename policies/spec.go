@@ -58,7 +58,7 @@ func (p *parser) ttl(spec *mapping, policy *ranking.Policy) {
 		p.add(v.line, "spec.evictionTTL", `is %s; it must be a duration of at least 1ms with its unit, such as "30m" or "1h30m"`, shown(v.node))
 		return
 	}
-	policy.EvictionTTL = ttl
+	policy.EvictionTTL, p.ttlLine = ttl, v.line
 }
 
 func (p *parser) count(spec *mapping, name string, into *int64) {

@@ -20,6 +20,9 @@ const (
 	DefaultDebounce = 100 * time.Millisecond
 	// DefaultPoll is how often a directory is read without any notice.
 	DefaultPoll = 30 * time.Second
+	// retryEvery is how often a directory that cannot be read is looked at again: one
+	// that was moved away or made anew sends no notice when it is there.
+	retryEvery = time.Second
 )
 
 // maxDebounces bounds how many debounce times a busy directory can put a reload off.
@@ -33,6 +36,9 @@ type Options struct {
 	// Poll is how often the directory is read even if no notice of a change came:
 	// network file systems send none, nor do links to files elsewhere; 0 = DefaultPoll.
 	Poll time.Duration
+	// KeyTTL is how long the index keeps what is not reported again: a set with an
+	// evictionTTL that is not shorter is as bad as one with a typing error; 0 = any is good.
+	KeyTTL time.Duration
 	// OnReload hears of every reload after the first load, successful or not,
 	// from the Watcher's goroutine; it must not call Close. A reading that finds
 	// the same as the one before is no reload.
@@ -91,7 +97,7 @@ func Watch(dir string, opts Options) (*Watcher, error) {
 	sources, err := read(w.dir)
 	if err == nil {
 		var set *Set
-		if set, err = Parse(sources...); err == nil {
+		if set, err = w.parse(sources); err == nil {
 			w.current.Store(set)
 		}
 	}
@@ -161,6 +167,9 @@ func (w *Watcher) run() {
 		case <-poll.C:
 			w.reload()
 		}
+		if w.lastErr != "" && deadline.IsZero() {
+			quiet.Reset(min(retryEvery, w.opts.Poll))
+		}
 	}
 }
 
@@ -181,7 +190,7 @@ func (w *Watcher) reload() {
 		return
 	}
 	w.lastRaw, w.lastErr = sources, ""
-	set, err := Parse(sources...)
+	set, err := w.parse(sources)
 	if err != nil {
 		w.failed(err)
 		return
@@ -189,6 +198,17 @@ func (w *Watcher) reload() {
 	w.current.Store(set)
 	w.good.Add(1)
 	w.report(Reload{Set: set})
+}
+
+func (w *Watcher) parse(sources []Source) (*Set, error) {
+	set, err := Parse(sources...)
+	if err == nil && w.opts.KeyTTL > 0 {
+		err = set.Within(w.opts.KeyTTL)
+	}
+	if err != nil {
+		return nil, err
+	}
+	return set, nil
 }
 
 func (w *Watcher) failed(err error) {

@@ -269,3 +269,64 @@ func TestLookupsReadTheSetWhileItIsReplaced(t *testing.T) {
 	readers.Wait()
 	require.Zero(t, testing.AllocsPerRun(100, func() { f.For("a") }))
 }
+
+func TestASetThatOutlivesTheIndexIsNotPutInForce(t *testing.T) {
+	dir := t.TempDir()
+	file := filepath.Join(dir, "p.yaml")
+	ttl := func(d string) {
+		write(t, file, "apiVersion: inferencecache.io/v1alpha1\nkind: CachePolicy\nmetadata: {namespace: t}\nspec:\n  minimumMatchedTokens: 1\n  evictionTTL: "+d+"\n")
+	}
+	reloads := make(chan policies.Reload, 10)
+	opts := policies.Options{Debounce: time.Millisecond, KeyTTL: 24 * time.Hour, OnReload: func(r policies.Reload) { reloads <- r }}
+	ttl("24h")
+	_, err := policies.Watch(dir, opts)
+	require.ErrorContains(t, err, file+`:6: spec.evictionTTL: is 24h0m0s for tenant "t", and the lookup pods' --key-ttl 24h0m0s: write less`)
+
+	ttl("23h")
+	w, err := policies.Watch(dir, opts)
+	require.NoError(t, err)
+	defer w.Close()
+	ttl("48h")
+	r := <-reloads
+	require.ErrorContains(t, r.Err, "spec.evictionTTL: is 48h")
+	require.Equal(t, 23*time.Hour, w.For("t").EvictionTTL)
+	ttl("1h")
+	require.NoError(t, (<-reloads).Err)
+	require.Equal(t, time.Hour, w.For("t").EvictionTTL)
+}
+
+// Nothing tells of a directory that appears, and the next poll may be far.
+func TestADirectoryThatComesBackIsFoundWithoutThePoll(t *testing.T) {
+	for name, back := range map[string]func(dir string) error{
+		"moved back": func(dir string) error { return os.Rename(dir+".away", dir) },
+		"made anew": func(dir string) error {
+			if err := os.Mkdir(dir, 0o755); err != nil {
+				return err
+			}
+			return os.WriteFile(filepath.Join(dir, "p.yaml"), []byte(doc("t", 7)), 0o644)
+		},
+	} {
+		t.Run(name, func(t *testing.T) {
+			dir := filepath.Join(t.TempDir(), "policies")
+			require.NoError(t, os.Mkdir(dir, 0o755))
+			write(t, filepath.Join(dir, "p.yaml"), doc("t", 7))
+			reloads := make(chan policies.Reload, 10)
+			w, err := policies.Watch(dir, policies.Options{Debounce: time.Millisecond, Poll: time.Hour, OnReload: func(r policies.Reload) { reloads <- r }})
+			require.NoError(t, err)
+			defer w.Close()
+			require.NoError(t, os.Rename(dir, dir+".away"))
+			require.Error(t, (<-reloads).Err)
+			require.NoError(t, back(dir))
+			for r := range reloads { // a directory made anew is empty for a moment
+				if r.Err == nil && r.Set.Len() == 1 {
+					break
+				}
+			}
+			require.EqualValues(t, 7, w.For("t").MinimumMatchedTokens)
+			// It is followed again.
+			write(t, filepath.Join(dir, "p.yaml"), doc("t", 8))
+			require.NoError(t, (<-reloads).Err)
+			require.EqualValues(t, 8, w.For("t").MinimumMatchedTokens)
+		})
+	}
+}

@@ -234,6 +234,14 @@ team-a  10m0s  0           64           0.25   5ms      off       on     on     
 	require.Contains(t, got.err, `spec."nope": `)
 	require.Equal(t, 2, strings.Count(got.err, "\n"), got.err)
 
+	write("b.yaml", "apiVersion: inferencecache.io/v1alpha1\nkind: CachePolicy\nmetadata: {name: p, namespace: team-b}\nspec: {evictionTTL: 48h}\n")
+	got = ctl(t, "unused:1", "policy check "+dir)
+	require.Equal(t, exitFailure, got.code, "pods refuse it too")
+	require.Contains(t, got.err, "b.yaml:4: spec.evictionTTL: is 48h0m0s for tenant \"team-b\"")
+	must(t, "unused:1", "policy check --key-ttl 49h "+dir)
+	require.Equal(t, exitUsage, ctl(t, "unused:1", "policy check --key-ttl 0s "+dir).code)
+
+	write("b.yaml", "apiVersion: inferencecache.io/v1alpha1\nkind: CachePolicy\nmetadata: {name: p, namespace: team-b}\nspec: {evictionTTL: soon, nope: 1}\n")
 	got = ctl(t, "unused:1", "policy check -o json "+dir)
 	require.Equal(t, exitFailure, got.code)
 	reply := decode[policyReply](t, got.out)

@@ -15,7 +15,8 @@ type policyCmd struct {
 }
 
 type policyCheckCmd struct {
-	Dir string `arg:"" help:"Directory of *.yaml and *.yml files."`
+	Dir    string        `arg:"" help:"Directory of *.yaml and *.yml files."`
+	KeyTTL time.Duration `default:"24h" placeholder:"DURATION" help:"--key-ttl of the pods (${default}): every evictionTTL must be shorter."`
 }
 
 // policyReply is the JSON form of a check.
@@ -48,7 +49,13 @@ type policyProblem struct {
 }
 
 func (c *policyCheckCmd) Run(s *session) error {
+	if c.KeyTTL <= 0 {
+		return usagef("--key-ttl is %v: write that of the pods, such as 24h", c.KeyTTL)
+	}
 	set, err := policies.Load(c.Dir)
+	if err == nil {
+		err = set.Within(c.KeyTTL)
+	}
 	var problems policies.Problems
 	if err != nil && !errors.As(err, &problems) {
 		return err

@@ -134,11 +134,11 @@ func (c *config) checkKnobs() error {
 	return nil
 }
 
-// checkTTL holds the index's TTL against the policies': what Redis forgets earlier
-// is never swept, so it is never counted as gone.
+// checkTTL holds the index's TTL against the default policy's: what Redis forgets
+// earlier is never swept, so it is never counted as gone.
 func checkTTL(keyTTL, longest time.Duration) error {
 	if keyTTL <= longest {
-		return fmt.Errorf("--key-ttl is %v, but an evictionTTL is %v: write a longer --key-ttl, such as %v", keyTTL, longest, 2*longest)
+		return fmt.Errorf("--key-ttl is %v, but the default evictionTTL is %v: write a longer --key-ttl, such as %v", keyTTL, longest, 2*longest)
 	}
 	return nil
 }

@@ -123,8 +123,8 @@ func TestPoliciesThatAreWrongAtTheStartEndIt(t *testing.T) {
 	base := []string{"--grpc-bind-address=127.0.0.1:0", "--http-bind-address=127.0.0.1:0", "--log-level=error", "--policy-dir=" + dir}
 	for spec, c := range map[string]struct{ args, want string }{
 		"{minimumMatchedTokens: -3}": {"", "minimumMatchedTokens"},
-		"{evictionTTL: 25h}":         {"", "longer --key-ttl, such as 50h"},
-		"{evictionTTL: 1m}":          {"--key-ttl=20m", "an evictionTTL is 30m"},
+		"{evictionTTL: 25h}":         {"", "p.yaml:4: spec.evictionTTL: is 25h0m0s for tenant \"t\", and the lookup pods' --key-ttl 24h0m0s: write less"},
+		"{evictionTTL: 1m}":          {"--key-ttl=20m", "the default evictionTTL is 30m"},
 	} {
 		write(spec)
 		var out, errs bytes.Buffer

@@ -33,29 +33,30 @@ func (p policySource) close() {
 // policies stay in force.
 func watchPolicies(c *config, m *podMetrics, log *slog.Logger) (policySource, error) {
 	keyTTL := time.Duration(c.KeyTTL)
+	if err := checkTTL(keyTTL, (*policies.Set)(nil).MaxTTL()); err != nil {
+		return policySource{}, &usageError{err} // tenants without a policy have the default's
+	}
 	if c.PolicyDir == "" {
-		if err := checkTTL(keyTTL, (*policies.Set)(nil).MaxTTL()); err != nil {
-			return policySource{}, &usageError{err}
-		}
 		return policySource{}, nil
 	}
+	bad := false // the last reload failed
 	w, err := policies.Watch(c.PolicyDir, policies.Options{
-		OnReload:      func(r policies.Reload) { reloaded(r, keyTTL, m, log) },
+		KeyTTL: keyTTL,
+		OnReload: func(r policies.Reload) {
+			reloaded(r, bad, m, log)
+			bad = r.Err != nil
+		},
 		OnNoticesLost: func(err error) { log.Warn("policies are found by polling", "error", err) },
 	})
 	if err != nil {
 		return policySource{}, &usageError{fmt.Errorf("--policy-dir: %w", err)}
-	}
-	if err := checkTTL(keyTTL, w.Current().MaxTTL()); err != nil {
-		w.Close()
-		return policySource{}, &usageError{err}
 	}
 	inForce(w.Current(), m)
 	log.Info("policies loaded", "dir", c.PolicyDir, "tenants", w.Current().Len())
 	return policySource{watcher: w}, nil
 }
 
-func reloaded(r policies.Reload, keyTTL time.Duration, m *podMetrics, log *slog.Logger) {
+func reloaded(r policies.Reload, afterBad bool, m *podMetrics, log *slog.Logger) {
 	if r.Err != nil {
 		m.badReloads.Inc()
 		log.Error("policies not reloaded: the last good ones stay in force", "error", r.Err)
@@ -63,10 +64,11 @@ func reloaded(r policies.Reload, keyTTL time.Duration, m *podMetrics, log *slog.
 	}
 	m.reloads.Inc()
 	inForce(r.Set, m)
-	log.Info("policies reloaded", "tenants", r.Set.Len())
-	if err := checkTTL(keyTTL, r.Set.MaxTTL()); err != nil {
-		log.Warn("holds end before their policy says", "error", err)
+	if afterBad {
+		log.Info("policies reloaded: they are good again", "tenants", r.Set.Len())
+		return
 	}
+	log.Info("policies reloaded", "tenants", r.Set.Len())
 }
 
 func inForce(s *policies.Set, m *podMetrics) {

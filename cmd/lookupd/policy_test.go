@@ -36,10 +36,22 @@ func TestPoliciesAreFollowedAndABadOneLeavesTheLastGood(t *testing.T) {
 	require.Equal(t, "1", p.metric("inferencecache_policy_reload_failures_total"))
 	require.Equal(t, loaded, p.metric("inferencecache_policy_reload_last_success_timestamp_seconds"))
 
+	// As at the start: what the index forgets before its policy says is no policy.
 	writePolicy(t, dir, "{evictionTTL: 48h}")
+	require.Eventually(t, func() bool { return p.metric("inferencecache_policy_reload_failures_total") == "2" }, generous, 10*time.Millisecond)
+	require.Equal(t, "POLICY_REQUIRES_CHAIN", p.ask(exact))
+
+	writePolicy(t, dir, "{evictionTTL: 23h}")
 	require.Eventually(t, func() bool { return p.ask(exact) == "NO_HINT" }, generous, 10*time.Millisecond)
 	require.Equal(t, "1", p.metric("inferencecache_policy_reloads_total"))
-	p.waitLog("holds end before their policy says")
+	p.waitLog("policies reloaded: they are good again")
+
+	// A directory that comes back is found soon, though nothing says that it did.
+	require.NoError(t, os.Rename(dir, dir+".away"))
+	require.Eventually(t, func() bool { return p.metric("inferencecache_policy_reload_failures_total") == "3" }, generous, 10*time.Millisecond)
+	require.Equal(t, "NO_HINT", p.ask(exact))
+	require.NoError(t, os.Rename(dir+".away", dir))
+	require.Eventually(t, func() bool { return p.metric("inferencecache_policy_reloads_total") == "2" }, generous, 10*time.Millisecond)
 }
 
 func TestASweepDropsWhatThePolicyLetsExpireAndCountsIt(t *testing.T) {

@@ -19,6 +19,7 @@ import (
 	"inferencecache.io/lookuptier/integration/rig"
 	"inferencecache.io/lookuptier/ranking"
 	"inferencecache.io/lookuptier/scripts"
+	"inferencecache.io/lookuptier/store"
 )
 
 const (
@@ -106,22 +107,14 @@ func prompt(seed, n int) []uint32 {
 	return out
 }
 
-// sidecarUser is the line of an ACL file that gives a sidecar what `lookupctl acl` says it needs, and no more.
-func sidecarUser(t testing.TB, tenant, model, password string) string {
-	t.Helper()
-	out, err := exec.Command(pod.Binary(t, "lookupctl"), "acl", "sidecar", "--tenant-id", tenant, "--model-id", model).CombinedOutput()
-	require.NoError(t, err, string(out))
-	rules, found := strings.CutPrefix(strings.TrimSpace(string(out)), "ACL SETUSER ")
-	require.True(t, found, string(out))
-	return "user " + strings.Replace(rules, ">PASSWORD", ">"+password, 1)
-}
-
 // TestASidecarInPythonIsMatchedByALookup drives the example of docs/writing-to-redis.md through a
 // store, a removal, lost scripts, a lost Redis, a lapsed lease and a retirement.
 func TestASidecarInPythonIsMatchedByALookup(t *testing.T) {
 	t.Parallel()
 	dir := exportedScripts(t)
-	r := rig.Standalone(t, rig.WithACL(sidecarUser(t, "t", model, "secret")))
+	// As a user that may do what a sidecar needs, and no more.
+	rules := store.SidecarACL(ranking.Scope{Tenant: "t", Model: model}, 1)
+	r := rig.Standalone(t, rig.WithACL("user kvsidecar on >secret "+strings.Join(rules, " ")))
 	p := pod.Start(t, "--redis", r.URL())
 	url := r.URLAs("kvsidecar", "secret")
 	s := startPythonSidecar(t, dir, url, "--replica-id", "py", "--lease", "2")

@@ -107,7 +107,8 @@ class Sidecar:
     def run(self, lines):
         while True:
             try:
-                line = lines.get(timeout=max(0.05, self.renewed + self.renew_every - time.monotonic()))
+                due = self.renewed + self.renew_every - time.monotonic()
+                line = lines.get(timeout=1 if self.anew else max(0.05, due))
             except queue.Empty:
                 self.tell([])
                 continue
@@ -148,7 +149,10 @@ def main():
     try:
         side.run(lines)
     finally:
-        replica.retire()
+        try:
+            replica.retire()
+        except redis.exceptions.RedisError as e:
+            sys.exit(f"not retired, it serves until its lease runs out: {e}")
 
 
 if __name__ == "__main__":

@@ -36,6 +36,7 @@ func (p *pod) metric(name, label string) (sum float64) {
 }
 
 func TestPartitionsThatNobodyAsksForAreLetGo(t *testing.T) {
+	t.Parallel()
 	p := newPod(t, urlOf(rig.Standalone(t).Addr()), 1, store.CachedOptions{IdleAfter: time.Second})
 	require.NoError(t, p.Report(ctx, report("a", vllm, 0, "b0")))
 	q := query(vllm, "b0")
@@ -53,6 +54,7 @@ func TestPartitionsThatNobodyAsksForAreLetGo(t *testing.T) {
 }
 
 func TestNoMorePartitionsAreFollowedThanAllowed(t *testing.T) {
+	t.Parallel()
 	p := newPod(t, urlOf(miniredis.RunT(t).Addr()), 1, store.CachedOptions{MaxPartitions: 3})
 	for i := range 10 {
 		r := report("a", vllm, 0, "b0")
@@ -68,6 +70,7 @@ func TestNoMorePartitionsAreFollowedThanAllowed(t *testing.T) {
 
 // Names come from callers: what does not exist is neither followed nor asked for again and again.
 func TestUnknownNamesAreAskedForOnceASecond(t *testing.T) {
+	t.Parallel()
 	p := newPod(t, urlOf(miniredis.RunT(t).Addr()), 1, store.CachedOptions{})
 	q := query(vllm, "b0")
 	for range 500 {
@@ -79,6 +82,7 @@ func TestUnknownNamesAreAskedForOnceASecond(t *testing.T) {
 }
 
 func TestALogThatIsNoStreamIsReadThrough(t *testing.T) {
+	t.Parallel()
 	srv := rig.Standalone(t)
 	p := newPod(t, urlOf(srv.Addr()), 1, store.CachedOptions{})
 	good := query(vllm, "b0")

@@ -111,6 +111,7 @@ func faulty(t *testing.T, opts ...rig.Option) (*rig.Server, *pod, *ranking.Query
 }
 
 func TestMemoryAnswersWhileRedisIsStoppedAndNotForLonger(t *testing.T) {
+	t.Parallel()
 	srv, p, q := faulty(t)
 	b := p.probe(q)
 	srv.Pause()
@@ -162,6 +163,7 @@ func TestMemoryAnswersWhileRedisIsStoppedAndNotForLonger(t *testing.T) {
 }
 
 func TestAnEmptyRedisIsNoticed(t *testing.T) {
+	t.Parallel()
 	t.Run("FLUSHALL", func(t *testing.T) {
 		_, p, q := faulty(t)
 		b := p.probe(q)
@@ -186,6 +188,7 @@ func TestAnEmptyRedisIsNoticed(t *testing.T) {
 }
 
 func TestConnectionsThatBreakCostNothing(t *testing.T) {
+	t.Parallel()
 	srv, p, q := faulty(t)
 	other := newPod(t, urlOf(srv.Addr()), 1, store.CachedOptions{})
 	b := p.probe(q)
@@ -200,6 +203,7 @@ func TestConnectionsThatBreakCostNothing(t *testing.T) {
 }
 
 func TestAReloadChangesNothing(t *testing.T) {
+	t.Parallel()
 	_, p, q := faulty(t, rig.WithRDB(), rig.WithConfig("enable-debug-command yes"))
 	b := p.probe(q)
 	require.NoError(t, p.rdb.Do(ctx, "DEBUG", "RELOAD").Err())
@@ -210,6 +214,7 @@ func TestAReloadChangesNothing(t *testing.T) {
 
 // A log that lost what the pod has not read yet makes it read the index again.
 func TestATrimmedLogIsNoticed(t *testing.T) {
+	t.Parallel()
 	srv := rig.Standalone(t)
 	proxy := rig.NewProxy(t, srv.Addr())
 	p := newPod(t, urlOf(proxy.Addr()), 1, store.CachedOptions{MaxStaleness: time.Minute})
@@ -227,6 +232,7 @@ func TestATrimmedLogIsNoticed(t *testing.T) {
 }
 
 func TestASentinelFailoverIsFollowed(t *testing.T) {
+	t.Parallel()
 	set := rig.Sentinel(t)
 	p := newPod(t, set.URL(), 1, store.CachedOptions{})
 	require.NoError(t, p.Report(ctx, report("a", vllm, 0, "b0", "b1")))

@@ -57,10 +57,12 @@ func TestEveryPodAnswersAsTheModelDidAtSomeStep(t *testing.T) {
 	for _, shards := range []int{1, 4} {
 		for seed := range uint64(2) {
 			t.Run(fmt.Sprintf("redis/shards=%d/seed=%d", shards, seed), func(t *testing.T) {
+				t.Parallel()
 				playModel(t, urlOf(rig.Standalone(t).Addr()), shards, seed, 150)
 			})
 		}
 		t.Run(fmt.Sprintf("cluster/shards=%d", shards), func(t *testing.T) {
+			t.Parallel()
 			playModel(t, rig.Cluster(t, 3).URL(), shards, 9, 80)
 		})
 	}

@@ -143,6 +143,7 @@ func (r *recorded) check(t *testing.T, f *followed, name string) {
 // The follower and own writes each read the log from where the memory stands and apply
 // what they read, while changes land: in every order of two rounds of both and three changes.
 func TestOwnWritesAndTheFollowerApplyInEveryOrder(t *testing.T) {
+	t.Parallel()
 	rec := record(t)
 	orders := 0
 	var play func(order []byte, left map[byte]int)
@@ -192,6 +193,7 @@ func TestOwnWritesAndTheFollowerApplyInEveryOrder(t *testing.T) {
 }
 
 func TestAReaderThatMissedAnEntryDropsTheMemoryUnlessTheOtherBroughtIt(t *testing.T) {
+	t.Parallel()
 	rec := record(t)
 	whole, trimmed := rec.entries[1:3], rec.entries[2:4]
 
@@ -211,6 +213,7 @@ func TestAReaderThatMissedAnEntryDropsTheMemoryUnlessTheOtherBroughtIt(t *testin
 
 // An own write reads the log by itself: no follower is there to do it.
 func TestAnOwnWriteReachesTheEndOfTheLogWithoutTheFollower(t *testing.T) {
+	t.Parallel()
 	rec := record(t)
 	f := rec.start(t)
 	f.settle(context.Background())

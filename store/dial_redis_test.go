@@ -30,6 +30,7 @@ func dial(t *testing.T, o store.DialOptions) (redis.UniversalClient, error) {
 }
 
 func TestDialReachesARealServerInEveryWay(t *testing.T) {
+	t.Parallel()
 	certs := rig.NewCerts(t)
 	t.Run("password", func(t *testing.T) {
 		s := rig.Standalone(t, rig.WithPassword("se@cret/?#"))
@@ -119,6 +120,7 @@ func TestDialReachesARealServerInEveryWay(t *testing.T) {
 }
 
 func TestAnUnreachableServerIsRefusedAtOnceAndWithinTheDeadline(t *testing.T) {
+	t.Parallel()
 	c, err := store.Dial(store.DialOptions{URL: "redis://" + rig.FreeAddr(t)})
 	require.NoError(t, err)
 	defer func() { _ = c.Close() }()
@@ -142,6 +144,7 @@ func TestAnUnreachableServerIsRefusedAtOnceAndWithinTheDeadline(t *testing.T) {
 }
 
 func TestARenewedClientCertificateNeedsNoRestart(t *testing.T) {
+	t.Parallel()
 	old, renewed := rig.NewCerts(t), rig.NewCerts(t)
 	s := rig.Standalone(t, rig.WithClientCerts(renewed))
 	dir := t.TempDir()

@@ -33,6 +33,7 @@ func (w *world) dump() map[string]any {
 }
 
 func TestForeignKeyFailsTheWriteByNameAndNothingIsWritten(t *testing.T) {
+	t.Parallel()
 	for _, key := range []string{keys().Head(), keys().Replicas(), keys().Serving(), keys().Spaces(), keys().Log(), blocksKey(vllm)} {
 		t.Run(strings.TrimPrefix(key, "ic1:"), func(t *testing.T) {
 			everywhere(t, func(t *testing.T, w *world) {
@@ -70,6 +71,7 @@ func TestForeignKeyFailsTheWriteByNameAndNothingIsWritten(t *testing.T) {
 }
 
 func TestForeignKeyFailsTheLookupByName(t *testing.T) {
+	t.Parallel()
 	for _, key := range []string{keys().Head(), keys().Replicas(), blocksKey(vllm)} {
 		t.Run(strings.TrimPrefix(key, "ic1:"), func(t *testing.T) {
 			everywhere(t, func(t *testing.T, w *world) {
@@ -83,6 +85,7 @@ func TestForeignKeyFailsTheLookupByName(t *testing.T) {
 }
 
 func TestUnreadableValuesCostTheirHintsAndAreTold(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, w *world) {
 		w.holds("a", vllm, 0, "b0", "b1")
 		w.holds("b", vllm, 0, "b0", "b1")
@@ -107,6 +110,7 @@ func TestUnreadableValuesCostTheirHintsAndAreTold(t *testing.T) {
 }
 
 func TestAWriteReplacesUnreadableValues(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, w *world) {
 		w.holds("a", vllm, 0, "b0")
 		require.NoError(t, w.rdb.HSet(ctx, blocksKey(vllm), "b1", "truncated").Err())
@@ -120,6 +124,7 @@ func TestAWriteReplacesUnreadableValues(t *testing.T) {
 }
 
 func TestAReportThatDoesNotFitTheScriptIsRefusedWhole(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, w *world) {
 		err := w.Report(ctx, &ranking.Report{Scope: scope, Replica: "a", Scheme: "vllm",
 			Entries: []ranking.Entry{{Hash: []byte(strings.Repeat("x", 256))}}})
@@ -129,6 +134,7 @@ func TestAReportThatDoesNotFitTheScriptIsRefusedWhole(t *testing.T) {
 }
 
 func TestOneShardThatIsAwayCostsItsOwnReplicas(t *testing.T) {
+	t.Parallel()
 	rdb := redis.NewClient(&redis.Options{Addr: rig.Standalone(t).Addr(), DisableIdentity: true})
 	t.Cleanup(func() { _ = rdb.Close() })
 	f := &faults{garbage: make(chan string, 10)}
@@ -172,6 +178,7 @@ func TestOneShardThatIsAwayCostsItsOwnReplicas(t *testing.T) {
 }
 
 func TestAShardThatHangsIsNotWaitedForAndDoesNotReadTheCallersBuffers(t *testing.T) {
+	t.Parallel()
 	const shards = 6
 	set := rig.Cluster(t, 3)
 	rdb, err := store.Dial(store.DialOptions{URL: set.URL()})
@@ -210,6 +217,7 @@ func TestAShardThatHangsIsNotWaitedForAndDoesNotReadTheCallersBuffers(t *testing
 }
 
 func TestALookupWithoutRedisFails(t *testing.T) {
+	t.Parallel()
 	m := miniredis.RunT(t)
 	w := newWorld(t, m.Addr(), 2, store.Options{})
 	m.Close()
@@ -220,6 +228,7 @@ func TestALookupWithoutRedisFails(t *testing.T) {
 }
 
 func TestOptionsThatMakeNoSenseAreRefused(t *testing.T) {
+	t.Parallel()
 	rdb := redis.NewClient(&redis.Options{Addr: "127.0.0.1:1"})
 	defer rdb.Close()
 	for what, o := range map[string]store.Options{

@@ -53,9 +53,11 @@ func (f *faults) ShardFailed(int, error) {}
 func everywhere(t *testing.T, test func(t *testing.T, w *world)) {
 	for _, protocol := range []int{2, 3} {
 		t.Run(fmt.Sprintf("redis/resp%d", protocol), func(t *testing.T) {
+			t.Parallel()
 			test(t, newWorld(t, rig.Standalone(t).Addr(), protocol, store.Options{}))
 		})
 		t.Run(fmt.Sprintf("miniredis/resp%d", protocol), func(t *testing.T) {
+			t.Parallel()
 			test(t, newWorld(t, miniredis.RunT(t).Addr(), protocol, store.Options{}))
 		})
 	}

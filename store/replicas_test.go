@@ -82,6 +82,7 @@ func usesReplicas(t *testing.T, bare *store.Store, master *rig.Server) (ask func
 }
 
 func TestWalksGoToReplicas(t *testing.T) {
+	t.Parallel()
 	sentinel, cluster := rig.Sentinel(t), rig.ClusterWithReplicas(t, 1)
 	for name, c := range map[string]struct {
 		url    string
@@ -105,6 +106,7 @@ func TestWalksGoToReplicas(t *testing.T) {
 }
 
 func TestOneServerHasNoReplicasToReadFrom(t *testing.T) {
+	t.Parallel()
 	_, err := store.DialReplicas(store.DialOptions{URL: "redis://127.0.0.1:1"})
 	require.ErrorIs(t, err, store.ErrNoReplicas)
 }
@@ -123,6 +125,7 @@ func severed(t *testing.T, master, replica *rig.Server) {
 }
 
 func TestWhatAReplicaMissedIsNeverTakenForTheTruthBesideAMemory(t *testing.T) {
+	t.Parallel()
 	set := rig.ClusterWithReplicas(t, 1, rig.WithPassword("pw"))
 	p, bare, r := replicaPod(t, set.URL())
 	other := newPod(t, set.URL(), 1, store.CachedOptions{})
@@ -156,6 +159,7 @@ func TestWhatAReplicaMissedIsNeverTakenForTheTruthBesideAMemory(t *testing.T) {
 }
 
 func TestAReplicaThatHangsCostsAPartOfTheBudget(t *testing.T) {
+	t.Parallel()
 	set := rig.ClusterWithReplicas(t, 1)
 	p, bare, r := replicaPod(t, set.URL())
 	require.NoError(t, p.Report(ctx, report("a", vllm, 0, "b0", "b1")))

@@ -15,6 +15,7 @@ import (
 )
 
 func TestARedisKilledInTheMiddleOfSweepsComesBackWithTrueCounts(t *testing.T) {
+	t.Parallel()
 	s := rig.Standalone(t, rig.WithAOF())
 	u := newUpkeep(t, s.URL(), store.Options{})
 	for i := range 8 {
@@ -59,6 +60,7 @@ func startSweepers(t *testing.T, u *upkeep, n, slice int) (stop func()) {
 }
 
 func TestASweeperWithoutRedisWaitsAndGoesOn(t *testing.T) {
+	t.Parallel()
 	s := rig.Standalone(t)
 	p := rig.NewProxy(t, s.Addr())
 	u := newUpkeep(t, "redis://"+p.Addr(), store.Options{})
@@ -80,6 +82,7 @@ func TestASweeperWithoutRedisWaitsAndGoesOn(t *testing.T) {
 }
 
 func TestASweepLogsWhatFollowersMustKnow(t *testing.T) {
+	t.Parallel()
 	s := rig.Standalone(t)
 	u := newUpkeep(t, s.URL(), store.Options{})
 	u.holds(here, "a", "v", time.Hour, hashes(0, 3))

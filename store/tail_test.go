@@ -85,6 +85,7 @@ func (r *follower) ends() error {
 }
 
 func TestAFollowerHearsEveryChangeOfItsScopeInOrder(t *testing.T) {
+	t.Parallel()
 	everywhere(t, func(t *testing.T, w *world) {
 		w.holds("r0", vllm, 0, "before")
 		r := follow(t, w.Store, &ranking.ChangeFilter{Scope: scope})
@@ -109,6 +110,7 @@ func TestAFollowerHearsEveryChangeOfItsScopeInOrder(t *testing.T) {
 }
 
 func TestAFollowerOfOneKindHearsNoOther(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, rig.Standalone(t).Addr(), 2, store.Options{})
 	r := follow(t, w.Store, &ranking.ChangeFilter{Kinds: []ranking.ChangeKind{ranking.ChangeCleared}})
 	w.holds("r1", vllm, 0, "a")
@@ -117,6 +119,7 @@ func TestAFollowerOfOneKindHearsNoOther(t *testing.T) {
 }
 
 func TestAFollowerOfEverythingFindsNewPartitionsAndLosesNothingOfThem(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, rig.Standalone(t).Addr(), 2, store.Options{Shards: 3})
 	r := follow(t, w.Store, &ranking.ChangeFilter{})
 	one := follow(t, w.Store, &ranking.ChangeFilter{Scope: ranking.Scope{Model: "new"}})
@@ -136,6 +139,7 @@ func TestAFollowerOfEverythingFindsNewPartitionsAndLosesNothingOfThem(t *testing
 // A number that was given and retired before the follower looked is explained by the
 // entry that retired it.
 func TestAReplicaThatIsGoneAgainIsNamed(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, rig.Standalone(t).Addr(), 2, store.Options{})
 	ctx, stop := context.WithCancel(ctx)
 	defer stop()
@@ -159,6 +163,7 @@ func TestAReplicaThatIsGoneAgainIsNamed(t *testing.T) {
 }
 
 func TestAFollowerThatTheLogDidNotWaitForIsTold(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, rig.Standalone(t).Addr(), 2, store.Options{LogLength: 16})
 	first := make(chan struct{})
 	goOn := make(chan struct{})
@@ -185,6 +190,7 @@ func TestAFollowerThatTheLogDidNotWaitForIsTold(t *testing.T) {
 }
 
 func TestAFollowerIsToldThatTheLogWasLost(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, rig.Standalone(t).Addr(), 2, store.Options{})
 	r := follow(t, w.Store, &ranking.ChangeFilter{Scope: scope})
 	w.holds("r1", vllm, 0, "a")
@@ -194,6 +200,7 @@ func TestAFollowerIsToldThatTheLogWasLost(t *testing.T) {
 }
 
 func TestAForeignKeyInTheLogsPlaceIsLeftOut(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, rig.Standalone(t).Addr(), 2, store.Options{})
 	w.holds("r1", vllm, 0, "a")
 	require.NoError(t, w.rdb.Del(ctx, keys().Log()).Err())
@@ -207,6 +214,7 @@ func TestAForeignKeyInTheLogsPlaceIsLeftOut(t *testing.T) {
 }
 
 func TestAFollowerOutlivesAShortAbsenceOfRedis(t *testing.T) {
+	t.Parallel()
 	server := rig.Standalone(t)
 	proxy := rig.NewProxy(t, server.Addr())
 	w := newWorld(t, proxy.Addr(), 2, store.Options{})
@@ -219,6 +227,7 @@ func TestAFollowerOutlivesAShortAbsenceOfRedis(t *testing.T) {
 }
 
 func TestWhatTakeReturnsEndsTheFollow(t *testing.T) {
+	t.Parallel()
 	w := newWorld(t, rig.Standalone(t).Addr(), 2, store.Options{})
 	enough := errors.New("enough")
 	err := w.Follow(ctx, &ranking.ChangeFilter{Scope: scope}, func() { w.holds("r1", vllm, 0, "a") },
@@ -227,6 +236,7 @@ func TestWhatTakeReturnsEndsTheFollow(t *testing.T) {
 }
 
 func TestAFollowerWorksOnACluster(t *testing.T) {
+	t.Parallel()
 	rdb, err := store.Dial(store.DialOptions{URL: rig.Cluster(t, 3).URL()})
 	require.NoError(t, err)
 	t.Cleanup(func() { require.NoError(t, rdb.Close()) })
@@ -251,6 +261,7 @@ func TestAFollowerWorksOnACluster(t *testing.T) {
 }
 
 func TestAFollowerGivesUpOnARedisThatStaysAway(t *testing.T) {
+	t.Parallel()
 	proxy := rig.NewProxy(t, rig.Standalone(t).Addr())
 	w := newWorld(t, proxy.Addr(), 2, store.Options{})
 	r := follow(t, w.Store, &ranking.ChangeFilter{Scope: scope})

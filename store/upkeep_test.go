@@ -106,6 +106,7 @@ func onEveryRedis(t *testing.T, cases map[string]func(t *testing.T, u *upkeep)) 
 	}
 	for kind, start := range kinds {
 		t.Run(kind, func(t *testing.T) {
+			t.Parallel()
 			url, flush := start(t)
 			for name, run := range cases {
 				t.Run(name, func(t *testing.T) {

@@ -20,8 +20,9 @@ const (
 	tailPace    = 25 * time.Millisecond
 	tailPacePer = 50 * time.Microsecond
 	// tailDiscover is how often the catalog is asked for partitions that are new. Their
-	// changes come late by that much, but they come.
-	tailDiscover = time.Second
+	// changes come late by that much, but they come; only of a partition that came and
+	// was empty again in between nothing is told, for the catalog has no memory.
+	tailDiscover = 250 * time.Millisecond
 	// tailPatience is how long Redis may be away before a tail gives up.
 	tailPatience = 10 * time.Second
 	// tailAtOnce bounds the logs that are read in one round trip, tailCount the entries
@@ -31,7 +32,8 @@ const (
 
 // Follow hands every change that f lets pass to take, until ctx ends, which is no
 // error, or take returns an error, which Follow returns. Changes of one partition come
-// in their order; what changes after the call of started is not missed. It reads the
+// in their order; what changes after the call of started is not missed, except that
+// without both names in f a partition that is new and soon empty again may be. It reads the
 // logs of Redis and needs no Cached.
 //
 // Nothing is buffered here: while take takes its time, the logs wait in Redis, and they

@@ -74,7 +74,7 @@ func parse(args []string, stdout, stderr io.Writer) (c *config, code int, done b
 		kong.Name("lookupd"),
 		kong.Description("A lookup pod: tells gateways which engine replica holds a prompt's KV cache.\n\n"+
 			"Each flag can be set by an environment variable, LOOKUPD_ and its name: LOOKUPD_LOG_LEVEL=debug. "+
-			"A flag on the command line wins."),
+			"A flag on the command line wins. OTEL_EXPORTER_OTLP_ENDPOINT names a collector of traces."),
 		kong.DefaultEnvars("LOOKUPD"),
 		kong.Vars{"version": versionLine(), "embedded": defaultEmbeddedBind},
 		kong.ExplicitGroups([]kong.Group{

@@ -32,6 +32,8 @@ func (p *process) publish(e *pb.CacheEvent) {
 
 func next(t *testing.T, stream pb.InferenceCache_StreamCacheEventsClient) string {
 	t.Helper()
+	limit := time.AfterFunc(generous, func() { panic("no event comes") })
+	defer limit.Stop()
 	e, err := stream.Recv()
 	require.NoError(t, err)
 	require.InDelta(t, time.Now().UnixMicro(), e.GetTimestampUs(), float64(time.Hour.Microseconds()))
@@ -51,10 +53,13 @@ func TestEventsOfTheWholeTierReachEveryPodWithAndWithoutCache(t *testing.T) {
 			one := p.events(t.Context(), &pb.StreamEventsRequest{TenantId: tenant, ModelId: "m",
 				Types: []pb.CacheEvent_Type{pb.CacheEvent_PREFIX_EVICTED, pb.CacheEvent_ALL_CLEARED}})
 			require.NoError(t, writer.report("inferencecache.io/probe", "r1", "a"), "dropped, and never shown")
+			// A partition that is empty again before it was found would not be told of.
+			require.NoError(t, writer.report(tenant, "r0", "kept"))
 			require.NoError(t, writer.report(tenant, "r1", "a", "b"))
 			writer.publish(&pb.CacheEvent{Type: pb.CacheEvent_PREFIX_EVICTED, TenantId: tenant, ModelId: "m", ReplicaId: "r1", PrefixHash: []byte("b")})
 			writer.publish(&pb.CacheEvent{Type: pb.CacheEvent_ALL_CLEARED, TenantId: tenant, ModelId: "m", ReplicaId: "r1"})
 			for _, want := range []string{
+				"PREFIX_ADDED r0 " + tenant + "/m kept",
 				"PREFIX_ADDED r1 " + tenant + "/m a", "PREFIX_ADDED r1 " + tenant + "/m b",
 				"PREFIX_EVICTED r1 " + tenant + "/m b", "ALL_CLEARED r1 " + tenant + "/m ",
 			} {

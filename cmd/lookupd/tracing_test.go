@@ -62,10 +62,10 @@ func TestTheTreeOfALookupReachesTheCollector(t *testing.T) {
 	require.Equal(t, []string{
 		"inferencecache.v1alpha1.InferenceCache/LookupRoute rpc.system=grpc rpc.service=inferencecache.v1alpha1.InferenceCache rpc.method=LookupRoute" +
 			" inferencecache.model=m inferencecache.policy=own" +
-			" inferencecache.blocks.asked=3 inferencecache.blocks.cached=0 inferencecache.blocks.walked=3 inferencecache.degraded=false" +
+			" inferencecache.blocks.asked=3 inferencecache.blocks.cached=0 inferencecache.blocks.walked=3 inferencecache.degraded=false inferencecache.partial=false" +
 			" inferencecache.reason_code=PREFIX_MATCH inferencecache.replicas=1 inferencecache.matched_tokens=128 rpc.grpc.status_code=0",
 		"  lookup.input inferencecache.input=chain",
-		"  lookup.cache inferencecache.blocks.asked=3 inferencecache.blocks.cached=0 inferencecache.blocks.walked=3 inferencecache.degraded=false",
+		"  lookup.cache inferencecache.blocks.asked=3 inferencecache.blocks.cached=0 inferencecache.blocks.walked=3 inferencecache.degraded=false inferencecache.partial=false",
 		"    redis.walk inferencecache.shard=0 inferencecache.blocks.asked=3 inferencecache.blocks.held=" + heldIn(lines, 0),
 		"    redis.walk inferencecache.shard=1 inferencecache.blocks.asked=3 inferencecache.blocks.held=" + heldIn(lines, 1),
 		"  lookup.rank inferencecache.serving=1",

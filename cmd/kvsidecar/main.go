@@ -101,7 +101,9 @@ func serve(ctx context.Context, c *config, log *slog.Logger) error {
 	reading.Go(func() {
 		secrets.Follow(running, secrets.DefaultEvery,
 			func(name string) { log.Info("secret read again, and in force for new connections", "secret", name) },
-			func(name string, err error) { log.Error("secret changed and cannot be used", "secret", name, "error", err) },
+			func(name string, err error) {
+				log.Error("secret changed and cannot be used", "secret", name, "error", err)
+			},
 			files.Checked()...)
 	})
 	ended := make(chan error, 1)

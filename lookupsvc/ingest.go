@@ -4,6 +4,7 @@ import (
 	"context"
 
 	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 
 	pb "inferencecache.io/lookuptier/gen/inferencecache/v1alpha1"
@@ -23,7 +24,7 @@ func (s *Service) PublishEvent(ctx context.Context, e *pb.CacheEvent) (*pb.Ack, 
 	ack := &pb.Ack{Accepted: true, PackedChains: true}
 	ev, f := eventOf(e)
 	if f != flawNone {
-		s.dropped(rpcPublish)(f)
+		s.dropped(ctx, rpcPublish, e, f)
 		return ack, nil
 	}
 	if ev == nil {
@@ -96,14 +97,39 @@ func (s *Service) GetCacheState(ctx context.Context, req *pb.GetCacheStateReques
 	return resp, nil
 }
 
-// dropped counts what was acknowledged and not indexed.
-func (s *Service) dropped(rpc string) func(flaw) {
-	return func(f flaw) {
-		s.metrics.ingestDropped[f].Inc()
-		if f != flawReservedTenant {
-			s.sampler.warn("ingest dropped: "+string(f), "rpc", rpc, "reason", string(f), "do", f.remedy())
-		}
+// addressed is what says whose cache is meant: an update or an event.
+type addressed interface {
+	GetTenantId() string
+	GetModelId() string
+	GetReplicaId() string
+}
+
+// dropped counts what was acknowledged and not indexed, and names its producer.
+func (s *Service) dropped(ctx context.Context, rpc string, from addressed, f flaw) {
+	s.metrics.ingestDropped[f].Inc()
+	if f != flawReservedTenant {
+		s.sampler.warn("ingest dropped: "+string(f), append(producerOf(ctx, from), "rpc", rpc, "reason", string(f), "do", f.remedy())...)
 	}
+}
+
+// producerOf is who sent something, for the log.
+func producerOf(ctx context.Context, from addressed) []any {
+	address := ""
+	if p, ok := peer.FromContext(ctx); ok {
+		address = p.Addr.String()
+	}
+	return []any{"tenant", cut(from.GetTenantId()), "model", cut(from.GetModelId()), "replica", cut(from.GetReplicaId()), "peer", address}
+}
+
+// doubt warns of stats that no engine has. They are kept as reported; the ranking
+// takes a hit rate above 1 for 1, and pressure for at most all of a score.
+func (s *Service) doubt(ctx context.Context, u *pb.CacheStateUpdate, st *ranking.Stats) {
+	within := func(share float32) bool { return share >= 0 && share <= 1 }
+	if within(st.HitRate) && within(st.Pressure) {
+		return
+	}
+	s.sampler.warn("stats out of range: kept as reported", append(producerOf(ctx, u),
+		"hit_rate", st.HitRate, "pressure", st.Pressure, "do", "send hit_rate and pressure from 0 to 1")...)
 }
 
 // unavailable is the one place where an error of the index becomes a status; what

@@ -253,3 +253,46 @@ func TestUpdatesThatWaitForABusyIndexAreTakenTogetherAndInOrder(t *testing.T) {
 	require.Less(t, len(busy.calls), updates/4)
 	require.Equal(t, updates, r.value("inferencecache_ingest_updates_total", nil))
 }
+
+// Who sends what cannot be taken is what an operator needs to know.
+func TestWhatIsDroppedNamesItsProducer(t *testing.T) {
+	r := newRig(t)
+	c := dial(t, r.Service)
+	_, err := send(t, c,
+		prefixes(&pb.PrefixEntry{PrefixHash: []byte("fine"), TokenCount: 1}),
+		update(func(u *pb.CacheStateUpdate) {
+			u.TenantId, u.ModelId, u.ReplicaId = "tenant-7", "model-7", "replica-7"
+			u.Prefixes = []*pb.PrefixEntry{{BlockHashes: [][]byte{{1}}}}
+		}))
+	require.NoError(t, err)
+	_, err = c.PublishEvent(context.Background(), &pb.CacheEvent{Type: 77, TenantId: "tenant-8", ModelId: "model-8", ReplicaId: "replica-8"})
+	require.NoError(t, err)
+	for _, want := range []string{"tenant=tenant-7", "model=model-7", "replica=replica-7", "peer=", "reason=unequal_arrays",
+		"tenant=tenant-8", "model=model-8", "replica=replica-8", "reason=unknown_event_type"} {
+		require.Contains(t, r.log.String(), want)
+	}
+	require.NotContains(t, r.log.String(), `peer=""`)
+}
+
+func TestStatsOutOfRangeAreKeptAndTold(t *testing.T) {
+	r := newRig(t)
+	c := dial(t, r.Service)
+	stats := func(hitRate, pressure float32) *pb.CacheStateUpdate {
+		return update(func(u *pb.CacheStateUpdate) {
+			u.ReplicaId = "replica-7"
+			u.Stats = &pb.ReplicaStats{HitRate: hitRate, Pressure: pressure}
+		})
+	}
+	_, err := send(t, c, stats(1, 1), stats(0, 0))
+	require.NoError(t, err)
+	require.NotContains(t, r.log.String(), "out of range")
+	u := stats(7, -2)
+	_, err = send(t, c, u)
+	require.NoError(t, err)
+	require.Contains(t, r.log.String(), "stats out of range: kept as reported")
+	require.Contains(t, r.log.String(), "replica=replica-7")
+	state, err := c.GetCacheState(context.Background(), &pb.GetCacheStateRequest{TenantId: u.GetTenantId(), ModelId: u.GetModelId()})
+	require.NoError(t, err)
+	require.InDelta(t, 7, state.GetReplicas()[0].GetHitRate(), 0)
+	require.InDelta(t, -2, state.GetReplicas()[0].GetPressure(), 0)
+}

@@ -1,6 +1,10 @@
 package lookupsvc
 
-import "unicode/utf8"
+import (
+	"unicode/utf8"
+
+	pb "inferencecache.io/lookuptier/gen/inferencecache/v1alpha1"
+)
 
 // Limits of what a request may carry. Ingest drops what goes beyond and accepts
 // the rest; a lookup beyond them is answered NO_HINT. Both count it by reason.
@@ -90,6 +94,30 @@ func (f flaw) remedy() string {
 	default:
 		return ""
 	}
+}
+
+// Drop is why the tier would acknowledge something and index none or only a part of it.
+type Drop struct {
+	// Reason is the label value that it is counted under.
+	Reason string
+	// Remedy says what to send instead.
+	Remedy string
+}
+
+// DropsOfUpdate is what the service would drop of u, for producers that want to know
+// before they send it. An update of the ReservedTenant is dropped without a Remedy.
+func DropsOfUpdate(u *pb.CacheStateUpdate) (drops []Drop) {
+	fl := flattener{drop: func(f flaw) { drops = append(drops, Drop{string(f), f.remedy()}) }}
+	fl.flatten(u)
+	return drops
+}
+
+// DropsOfEvent is DropsOfUpdate for an event.
+func DropsOfEvent(e *pb.CacheEvent) []Drop {
+	if _, f := eventOf(e); f != flawNone {
+		return []Drop{{string(f), f.remedy()}}
+	}
+	return nil
 }
 
 // namesWithin tells whether no name is longer than MaxNameBytes.

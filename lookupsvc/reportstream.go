@@ -35,7 +35,8 @@ var flatteners = sync.Pool{New: func() any { return new(flattener) }}
 func (s *Service) ReportCacheState(stream grpc.ClientStreamingServer[pb.CacheStateUpdate, pb.Ack]) error {
 	in := arrivals{updates: make(chan arrival, maxTogether), room: semaphore.NewWeighted(maxBytesWaiting)}
 	go in.receive(stream) // ends with the stream's context, and so with this call
-	t := taking{s: s, drop: s.dropped(rpcReport)}
+	t := taking{s: s, ctx: stream.Context()}
+	t.drop = func(f flaw) { s.dropped(t.ctx, rpcReport, t.from, f) }
 	defer t.release()
 	for u := range in.updates {
 		t.add(in.taken(u))
@@ -108,8 +109,10 @@ func (a *arrivals) taken(u arrival) *pb.CacheStateUpdate {
 // taking is the updates of a stream that go to the index together.
 type taking struct {
 	s       *Service
-	drop    func(flaw)
-	used    []*flattener // as many as there are reports, and spare ones
+	ctx     context.Context      //nolint:containedctx // the stream's, which it does not outlive
+	drop    func(flaw)           // of a part of from
+	from    *pb.CacheStateUpdate // the one that is being added
+	used    []*flattener         // as many as there are reports, and spare ones
 	reports []*ranking.Report
 	holds   int
 }
@@ -121,8 +124,11 @@ func (t *taking) add(u *pb.CacheStateUpdate) {
 		t.used = append(t.used, flatteners.Get().(*flattener))
 	}
 	fl := t.used[len(t.reports)]
-	fl.drop = t.drop
+	fl.drop, t.from = t.drop, u
 	if r := fl.flatten(u); r != nil {
+		if r.Stats != nil {
+			t.s.doubt(t.ctx, u, r.Stats)
+		}
 		t.reports = append(t.reports, r)
 		t.holds += len(r.Entries)
 	}

@@ -98,6 +98,7 @@ func checkWellFormed(t *rapid.T, l lookup, reason ranking.Reason, got []ranking.
 		for _, v := range []float32{c.Score, c.HitProb} {
 			require.False(t, math.IsNaN(float64(v)) || math.IsInf(float64(v), 0) || v < 0, "%+v", c)
 		}
+		require.LessOrEqual(t, c.HitProb, float32(1))
 		require.GreaterOrEqual(t, c.MatchedTokens, int32(0))
 		require.NotEmpty(t, c.ReplicaID)
 		seen[c.ReplicaID] = true

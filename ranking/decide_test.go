@@ -295,3 +295,11 @@ func TestAFleetThatSharesThePromptIsRankedLikeAFewReplicas(t *testing.T) {
 	require.InDelta(t, 640*298.0/300, got[1].Score, 1e-3)
 	require.Zero(t, got[2].Score, "all hold that much")
 }
+
+// What producers report beyond a share of all is kept, and not believed.
+func TestAHitRateAboveOneCountsAsOne(t *testing.T) {
+	ev := ranking.Evidence{Serving: []ranking.Replica{warm(ranking.Replica{ID: "a"}, 7, 0), warm(ranking.Replica{ID: "b"}, 1, 0)}}
+	reason, got := decide(askExact(), ev)
+	require.Equal(t, ranking.ReasonTenantHot, reason)
+	require.Equal(t, []ranking.Candidate{{ReplicaID: "a", Score: 1, HitProb: 1}, {ReplicaID: "b", Score: 1, HitProb: 1}}, got)
+}

@@ -16,10 +16,12 @@ func appendTenantHot(dst []Candidate, in *Input, ev *Evidence, k *Knobs) []Candi
 			continue
 		}
 		recency := freshness(age, maxAgeMS)
+		// Stats stay as they were reported; a share above all is not believed.
+		rate := min(r.Stats.HitRate, 1)
 		dst = append(dst, Candidate{
 			ReplicaID: r.ID,
-			HitProb:   finite(r.Stats.HitRate),
-			Score: finite(r.Stats.HitRate * recency *
+			HitProb:   finite(rate),
+			Score: finite(rate * recency *
 				pressureFactor(r, ev.NowMS, in.TTLMS, k.PressureWeight) *
 				sloFactor(recency, in.TTFTMS, k)),
 		})

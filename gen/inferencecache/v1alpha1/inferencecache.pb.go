@@ -749,9 +749,10 @@ type ReplicaStats struct {
 	// Ignored in a report: the update's replica_id counts.
 	ReplicaId        string `protobuf:"bytes,1,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`
 	CacheMemoryBytes int64  `protobuf:"varint,2,opt,name=cache_memory_bytes,json=cacheMemoryBytes,proto3" json:"cache_memory_bytes,omitempty"`
-	// Between 0 and 1.
+	// Expected between 0 and 1. What is not is kept, and told in the pod's log;
+	// the ranking counts more than 1 as 1.
 	HitRate float32 `protobuf:"fixed32,3,opt,name=hit_rate,json=hitRate,proto3" json:"hit_rate,omitempty"`
-	// Between 0 and 1; more means saturated.
+	// Expected between 0 and 1; more means saturated.
 	Pressure      float32 `protobuf:"fixed32,4,opt,name=pressure,proto3" json:"pressure,omitempty"`
 	ClientVersion string  `protobuf:"bytes,5,opt,name=client_version,json=clientVersion,proto3" json:"client_version,omitempty"`
 	// Tokens found in the offload tier, cumulative.

@@ -43,7 +43,8 @@ const (
 // InferenceCache tells a gateway which model server holds a prompt's KV cache.
 //
 // Every lookup fails open: it answers with a reason code and possibly no
-// replica, and never with a gRPC error.
+// replica, and never with a gRPC error. Only what never becomes a lookup has a
+// gRPC status: a message over 16 MiB, or one that is no LookupRouteRequest.
 type InferenceCacheClient interface {
 	// LookupRoute ranks the replicas that hold the request's prefix, best first.
 	LookupRoute(ctx context.Context, in *LookupRouteRequest, opts ...grpc.CallOption) (*LookupRouteResponse, error)
@@ -181,7 +182,8 @@ type InferenceCache_StreamMetricsClient = grpc.ServerStreamingClient[Metric]
 // InferenceCache tells a gateway which model server holds a prompt's KV cache.
 //
 // Every lookup fails open: it answers with a reason code and possibly no
-// replica, and never with a gRPC error.
+// replica, and never with a gRPC error. Only what never becomes a lookup has a
+// gRPC status: a message over 16 MiB, or one that is no LookupRouteRequest.
 type InferenceCacheServer interface {
 	// LookupRoute ranks the replicas that hold the request's prefix, best first.
 	LookupRoute(context.Context, *LookupRouteRequest) (*LookupRouteResponse, error)

@@ -95,7 +95,7 @@ func TestEachReasonIsExplained(t *testing.T) {
 	lookup := func(rest string) string { return must(t, pod, "lookup "+rest) }
 	const chain = " --chain 0a --block-tokens 100"
 
-	require.Contains(t, lookup(strings.TrimSpace(keys)+chain), "Either the index is empty, or nothing matched")
+	require.Contains(t, lookup(strings.TrimSpace(keys)+chain), "nothing matched, or the prompt is below the policy's minimumPrefixTokens")
 	must(t, pod, "report"+keys+" --replica engine-0 --chain 01 --block-tokens 100 --hit-rate 0.9")
 	for _, c := range [][2]string{
 		{keys + " --chain 01,02 --block-tokens 100", "engine-0 holds the first 100 of 200 tokens"},
@@ -194,6 +194,30 @@ func TestFailuresAreOneLineAndExitOne(t *testing.T) {
 	}
 }
 
+// The tier acknowledges what it drops; the operator is told before.
+func TestWhatTheTierWouldDropIsRefused(t *testing.T) {
+	long := strings.Repeat("n", 513)
+	names := " --tenant t --model m --replica r"
+	for line, want := range map[string]string{
+		"report --scheme vllm --tenant t --model m --prefix-hash 01 --prefix-tokens 1 --replica " + long: "name_too_long",
+		"report" + names + " --prefix-hash 01 --prefix-tokens 1 --scheme " + long:                        "within 512 bytes",
+		"report" + names + " --scheme vllm --adapter " + long + " --prefix-hash 01 --prefix-tokens 1":    "within 512 bytes",
+		"report" + names + " --scheme vllm --prefix-tokens 1 --prefix-hash " + strings.Repeat("ab", 129): "within 128 bytes",
+		"report" + names + " --scheme vllm --block-tokens 16 --chain " + strings.Repeat("ab", 129):       "within 128 bytes",
+		"report" + names + " --scheme vllm --block-tokens 1 --chain " + strings.Repeat("01,", 65_537):    "within 65536 blocks",
+		"evict --tenant t --model m --hash 01 --replica " + long:                                         "within 512 bytes",
+		"evict" + names + " --hash " + strings.Repeat("ab", 129):                                         "within 128 bytes",
+		"evict" + names + " --hash 01 --adapter " + long:                                                 "within 512 bytes",
+		"clear --replica r --model m --tenant " + long:                                                   "within 512 bytes",
+		"alive --replica r --tenant t --model " + long:                                                   "within 512 bytes",
+	} {
+		got := ctl(t, "127.0.0.1:1", line)
+		require.Equal(t, exitUsage, got.code, "%.60s: %s", line, got.err)
+		require.Contains(t, got.err, want, "%.60s", line)
+		require.Empty(t, got.out)
+	}
+}
+
 func TestFlagsComeFromTheEnvironment(t *testing.T) {
 	pod := startPod(t, nil)
 	t.Setenv("LOOKUPCTL_SERVER", pod)
@@ -203,6 +227,12 @@ func TestFlagsComeFromTheEnvironment(t *testing.T) {
 	var out strings.Builder
 	require.Equal(t, exitOK, run(context.Background(), []string{"state"}, streams{in: strings.NewReader(""), out: &out, err: &out}))
 	require.Equal(t, "demo", decode[stateReply](t, out.String()).Tenant)
+
+	out.Reset()
+	require.Equal(t, exitOK, run(context.Background(), []string{"report", "--help"}, streams{in: strings.NewReader(""), out: &out, err: &out}))
+	require.Contains(t, out.String(), "LOOKUPCTL_T2_HIT_TOKENS")
+	require.Contains(t, out.String(), "LOOKUPCTL_T2_QUERY_TOKENS")
+	require.NotContains(t, out.String(), "LOOKUPCTL_T_2")
 }
 
 func TestHelpAndVersionExitZero(t *testing.T) {

@@ -5,6 +5,7 @@ import (
 	"fmt"
 
 	pb "inferencecache.io/lookuptier/gen/inferencecache/v1alpha1"
+	"inferencecache.io/lookuptier/lookupsvc"
 )
 
 // replicaFlags name one replica of a tenant's model.
@@ -64,7 +65,7 @@ func (c *clearCmd) Run(s *session) error {
 	if err := c.required(); err != nil {
 		return err
 	}
-	return s.publish([]*pb.CacheEvent{c.event(pb.CacheEvent_ALL_CLEARED)}, cell(c.Replica)+" holds nothing, and its load is forgotten")
+	return s.publish([]*pb.CacheEvent{c.event(pb.CacheEvent_ALL_CLEARED)}, cell(c.Replica)+" holds nothing and has no load now, whether it was known or not; lookupctl state lists the known ones")
 }
 
 type aliveCmd struct{ replicaFlags }
@@ -84,6 +85,11 @@ type eventReply struct {
 
 // publish sends the events in order. The tier acknowledges a change that was none, too.
 func (s *session) publish(events []*pb.CacheEvent, done string) error {
+	for _, e := range events {
+		if err := droppedFor(lookupsvc.DropsOfEvent(e)); err != nil {
+			return err
+		}
+	}
 	out := eventReply{Events: len(events)}
 	err := s.call(func(ctx context.Context, client pb.InferenceCacheClient) error {
 		for _, e := range events {

@@ -76,11 +76,20 @@ func noHint(req *pb.LookupRouteRequest) string {
 	case len(req.GetBlockHashes())+len(req.GetPrefixHash())+len(req.GetTokenIds()) == 0 && req.GetPromptText() != "":
 		return route + "A prompt as text needs a tokenizer for the model in the pod: send token ids or hashes."
 	case len(req.GetBlockHashes())+len(req.GetPrefixHash()) == 0 && len(req.GetTokenIds()) > 0:
-		return route + "Either the token ids are short of one block of the pod's --engine-block-size, or the index is empty, or the tenant's policy has affinityRouting off: try lookupctl state."
+		return route + "Either the token ids are short of one block of the pod's --engine-block-size, or the index is empty, or " + policyCauses + ": try lookupctl explain."
+	case len(req.GetBlockHashes())+len(req.GetPrefixHash())+len(req.GetTokenIds()) == 0:
+		return route + "The request names no prompt, so it asks for the empty hash, and that gives affinity nothing to pick by: give --chain, --prefix-hash or --tokens."
+	case len(req.GetBlockHashes()) > 0 && len(req.GetPrefixHash()) == 0:
+		return route + "Either the index is empty or away, or the tenant's policy has enableChainMatching off and the request no --prefix-hash, or " + policyCauses + ": " + whereToLook
 	default:
-		return route + "Either the index is empty, or nothing matched and the tenant's policy has affinityRouting off: try lookupctl state, and see inferencecache_lookup_rejected_total on the pod's /metrics."
+		return route + "Either the index is empty or away, or " + policyCauses + ": " + whereToLook
 	}
 }
+
+const (
+	policyCauses = "nothing matched, or the prompt is below the policy's minimumPrefixTokens, or a floor removed what matched, and in each case the policy has affinityRouting off"
+	whereToLook  = "try lookupctl explain, and see inferencecache_lookup_rejected_total and inferencecache_lookup_errors_total on the pod's /metrics."
+)
 
 // reservedTenant is set aside by the contract for probes.
 const reservedTenant = "inferencecache.io/probe"

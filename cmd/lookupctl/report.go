@@ -12,6 +12,7 @@ import (
 	"google.golang.org/protobuf/encoding/protojson"
 
 	pb "inferencecache.io/lookuptier/gen/inferencecache/v1alpha1"
+	"inferencecache.io/lookuptier/lookupsvc"
 )
 
 // defaultBlockTokens is the block size of engines, and the pod's own default.
@@ -32,8 +33,8 @@ type statsFlags struct {
 	HitRate       *float32 `group:"Load" placeholder:"0…1" help:"Share of prompt tokens that the replica found in its cache."`
 	Pressure      *float32 `group:"Load" placeholder:"0…1" help:"How saturated the replica is."`
 	MemoryBytes   *int64   `group:"Load" placeholder:"N" help:"Memory of its KV cache."`
-	T2HitTokens   *int64   `group:"Load" name:"t2-hit-tokens" placeholder:"N" help:"Tokens found in the offload tier, cumulative."`
-	T2QueryTokens *int64   `group:"Load" name:"t2-query-tokens" placeholder:"N" help:"Tokens looked for in the offload tier, cumulative."`
+	T2HitTokens   *int64   `group:"Load" name:"t2-hit-tokens" env:"LOOKUPCTL_T2_HIT_TOKENS" placeholder:"N" help:"Tokens found in the offload tier, cumulative."`
+	T2QueryTokens *int64   `group:"Load" name:"t2-query-tokens" env:"LOOKUPCTL_T2_QUERY_TOKENS" placeholder:"N" help:"Tokens looked for in the offload tier, cumulative."`
 	ClientVersion *string  `group:"Load" placeholder:"TEXT" help:"Version of what reports."`
 }
 
@@ -119,7 +120,15 @@ func flawed(u *pb.CacheStateUpdate) error {
 				i, plural(len(p.GetBlockHashes()), "block hash"), plural(len(p.GetBlockTokenCounts()), "token count"))
 		}
 	}
-	return nil
+	return droppedFor(lookupsvc.DropsOfUpdate(u))
+}
+
+// droppedFor refuses what the pod itself would drop.
+func droppedFor(drops []lookupsvc.Drop) error {
+	if len(drops) == 0 {
+		return nil
+	}
+	return usagef("the tier would accept this and drop it (%s): %s", drops[0].Reason, drops[0].Remedy)
 }
 
 func (c *reportCmd) updates(s *session) ([]*pb.CacheStateUpdate, error) {

@@ -11,11 +11,12 @@ import (
 )
 
 // A gateway with a wrong name in its configuration asks for what does not exist, and
-// asks with every request. For a second at a time the answer is remembered, so that
-// Redis hears of it once; what this pod writes itself ends that at once.
+// asks with every request. The answer is remembered for a moment, so that Redis hears
+// of it at most 20 times a second; what this pod writes itself ends that at once, and
+// what others write is seen after that moment.
 
 const (
-	absentFor = time.Second
+	absentFor = 50 * time.Millisecond
 	// maxAbsent bounds what is remembered: names come from callers.
 	maxAbsent = 1024
 )

@@ -40,6 +40,9 @@ func (c *config) checkAddresses() error {
 	if err := checkAddress("http-bind-address", c.HTTPBindAddress); err != nil {
 		return err
 	}
+	if c.MaxConnAge != 0 && c.MaxConnAge < span(time.Second) {
+		return fmt.Errorf("--grpc-max-connection-age is %v: write at least 1s, such as 5m, or 0 for never", c.MaxConnAge)
+	}
 	if _, port, _ := net.SplitHostPort(c.GRPCBindAddress); c.GRPCBindAddress == c.HTTPBindAddress && port != "0" {
 		return fmt.Errorf("--grpc-bind-address and --http-bind-address are both %s: give each a port of its own", c.GRPCBindAddress)
 	}

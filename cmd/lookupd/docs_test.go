@@ -56,7 +56,7 @@ func TestTheMetricsPageHasEveryMetricAndNoOther(t *testing.T) {
 	tracing.NewCounts(reg)
 	newSecretMetrics(reg)
 	auth.New(nil, reg, nil)
-	newIndexMetrics(reg, (*policies.Set)(nil).For, slog.New(slog.DiscardHandler))
+	newIndexMetrics(reg, 2, (*policies.Set)(nil).For, slog.New(slog.DiscardHandler))
 	_, err := lookupsvc.New(lookupsvc.Options{Index: rankingtest.New(func() int64 { return 1 }), Metrics: reg})
 	require.NoError(t, err)
 	_, index := probing(t)

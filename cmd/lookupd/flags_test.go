@@ -60,6 +60,8 @@ func TestAFlagThatMakesNoSenseEndsWithOneLineThatSaysWhatToWrite(t *testing.T) {
 		"--grpc-bind-address=:99999":                          "up to 65535",
 		"--http-bind-address=localhost":                       "write host:port",
 		"--grpc-bind-address=:7000 --http-bind-address=:7000": "each a port of its own",
+		"--grpc-max-connection-age=1ns":                       "write at least 1s, such as 5m, or 0 for never",
+		"--grpc-max-connection-age=999ms":                     "write at least 1s",
 		"--engine-block-size=0":                               "write the engines' own",
 		"--engine-block-size=-16":                             "write the engines' own",
 		"--engine-block-size=2000000":                         "1 to 1048576",

@@ -43,7 +43,7 @@ var (
 	_ store.SweepObserver = (*indexMetrics)(nil)
 )
 
-func newIndexMetrics(reg prometheus.Registerer, policy func(string) *ranking.Policy, log *slog.Logger) *indexMetrics {
+func newIndexMetrics(reg prometheus.Registerer, shards int, policy func(string) *ranking.Policy, log *slog.Logger) *indexMetrics {
 	counters := func(name, help string, labels ...string) *prometheus.CounterVec {
 		return prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: namespace, Name: name, Help: help}, labels)
 	}
@@ -63,6 +63,9 @@ func newIndexMetrics(reg prometheus.Registerer, policy func(string) *ranking.Pol
 	reg.MustRegister(m.garbage, m.shards, m.evictions, m.byTenant, &m.entries, m.passes, m.behind)
 	for _, kind := range []string{"hold", "replica", "count", "space", "head", "log", "catalog", "key"} {
 		m.garbage.WithLabelValues(kind)
+	}
+	for shard := range shards {
+		m.shards.WithLabelValues(strconv.Itoa(shard))
 	}
 	for _, algorithm := range []ranking.Eviction{ranking.EvictionLRU, ranking.EvictionLFU} {
 		for _, reason := range []string{store.EvictedExpired, store.EvictedRetired} {

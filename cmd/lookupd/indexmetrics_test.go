@@ -32,7 +32,7 @@ func series(t *testing.T, reg *prometheus.Registry, name string) (n int, sum flo
 
 func TestNamesInLabelsAreBounded(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
-	m := newIndexMetrics(reg, (*policies.Set)(nil).For, slog.New(slog.DiscardHandler))
+	m := newIndexMetrics(reg, 2, (*policies.Set)(nil).For, slog.New(slog.DiscardHandler))
 	counts := map[string]int64{"\xff": 1}
 	for i := range 1500 {
 		m.Evicted(fmt.Sprint("tenant-", i), "expired", 2)
@@ -55,7 +55,7 @@ func TestNamesInLabelsAreBounded(t *testing.T) {
 func TestPodMetricsPassTheLinterOfTheirFormat(t *testing.T) {
 	reg := prometheus.NewPedanticRegistry()
 	newPodMetrics(reg, newReadiness())
-	m := newIndexMetrics(reg, (*policies.Set)(nil).For, slog.New(slog.DiscardHandler))
+	m := newIndexMetrics(reg, 2, (*policies.Set)(nil).For, slog.New(slog.DiscardHandler))
 	m.Garbage("hold", errors.New("x"))
 	m.ShardFailed(3, errors.New("x"))
 	m.Evicted("t", "expired", 1)
@@ -69,4 +69,14 @@ func TestPodMetricsPassTheLinterOfTheirFormat(t *testing.T) {
 	for _, p := range problems {
 		require.NotContains(t, p.Metric, "inferencecache_", p.Text)
 	}
+}
+
+func TestFixedLabelsExistFromTheStart(t *testing.T) {
+	reg := prometheus.NewPedanticRegistry()
+	newIndexMetrics(reg, 3, (*policies.Set)(nil).For, slog.New(slog.DiscardHandler))
+	n, sum := series(t, reg, "inferencecache_index_shard_failures_total")
+	require.Equal(t, 3, n)
+	require.Zero(t, sum)
+	n, _ = series(t, reg, "inferencecache_index_garbage_total")
+	require.Equal(t, 8, n)
 }

@@ -108,7 +108,7 @@ func (p *pod) wire(registry *prometheus.Registry) (*lookupsvc.Service, *prober, 
 	}
 	index, err := store.New(store.Options{
 		Redis: b.client, Replicas: b.replicas, Shards: c.Shards, KeyTTL: time.Duration(c.KeyTTL),
-		Observer: newIndexMetrics(registry, p.policies.For, log), Tracer: p.tracer.walks(), Logger: log,
+		Observer: newIndexMetrics(registry, c.Shards, p.policies.For, log), Tracer: p.tracer.walks(), Logger: log,
 	})
 	if err != nil {
 		return nil, nil, nil, err

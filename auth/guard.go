@@ -12,6 +12,7 @@ import (
 	"google.golang.org/grpc"
 	"google.golang.org/grpc/codes"
 	"google.golang.org/grpc/metadata"
+	"google.golang.org/grpc/peer"
 	"google.golang.org/grpc/status"
 )
 
@@ -61,10 +62,10 @@ func digestOf(ctx context.Context) (digest [sha256.Size]byte, reason string) {
 }
 
 // holder is whoever has the token, as the table is now.
-func (g *Guard) holder(method string, digest [sha256.Size]byte) (*Holder, error) {
+func (g *Guard) holder(ctx context.Context, method string, digest [sha256.Size]byte) (*Holder, error) {
 	h := g.table().Holder(digest)
 	if h == nil {
-		return nil, g.refuse(method, reasonUnknown, nil, "")
+		return nil, g.refuse(ctx, method, reasonUnknown, nil, "")
 	}
 	return h, nil
 }
@@ -72,9 +73,9 @@ func (g *Guard) holder(method string, digest [sha256.Size]byte) (*Holder, error)
 func (g *Guard) identify(ctx context.Context, method string) (*Holder, [sha256.Size]byte, error) {
 	digest, reason := digestOf(ctx)
 	if reason != "" {
-		return nil, digest, g.refuse(method, reason, nil, "")
+		return nil, digest, g.refuse(ctx, method, reason, nil, "")
 	}
-	h, err := g.holder(method, digest)
+	h, err := g.holder(ctx, method, digest)
 	return h, digest, err
 }
 
@@ -84,14 +85,17 @@ var words = map[string]string{
 	reasonUnknown:   "this pod knows no such token: it was withdrawn, or never given out",
 }
 
-func (g *Guard) refuse(method, reason string, h *Holder, tenant string) error {
+func (g *Guard) refuse(ctx context.Context, method, reason string, h *Holder, tenant string) error {
 	g.rejected[reason].Inc()
-	holder := ""
+	holder, address := "", ""
 	if h != nil {
 		holder = h.Name
 	}
+	if p, ok := peer.FromContext(ctx); ok {
+		address = p.Addr.String()
+	}
 	if now := time.Now().Unix(); g.logged.Swap(now) != now {
-		g.log.Warn("call refused: "+reason, "rpc", method, "reason", reason, "holder", holder, "tenant", shown(tenant))
+		g.log.Warn("call refused: "+reason, "rpc", method, "reason", reason, "peer", address, "holder", holder, "tenant", shown(tenant))
 	}
 	if reason == reasonTenant {
 		return status.Errorf(codes.PermissionDenied, "the token of %q may not %s tenant %q", holder, rules[method].verb(), shown(tenant))
@@ -99,9 +103,9 @@ func (g *Guard) refuse(method, reason string, h *Holder, tenant string) error {
 	return status.Error(codes.Unauthenticated, words[reason])
 }
 
-func (g *Guard) check(method string, h *Holder, msg any) error {
+func (g *Guard) check(ctx context.Context, method string, h *Holder, msg any) error {
 	if tenant, ok := rules[method].allows(h, msg); !ok {
-		return g.refuse(method, reasonTenant, h, tenant)
+		return g.refuse(ctx, method, reasonTenant, h, tenant)
 	}
 	return nil
 }
@@ -113,7 +117,7 @@ func (g *Guard) Unary(ctx context.Context, req any, info *grpc.UnaryServerInfo, 
 	}
 	h, _, err := g.identify(ctx, info.FullMethod)
 	if err == nil {
-		err = g.check(info.FullMethod, h, req)
+		err = g.check(ctx, info.FullMethod, h, req)
 	}
 	if err != nil {
 		return nil, err
@@ -166,11 +170,11 @@ func (s *guarded) SendMsg(m any) error {
 
 func (s *guarded) check() error {
 	s.under = s.guard.table()
-	h, err := s.guard.holder(s.method, s.digest)
+	h, err := s.guard.holder(s.Context(), s.method, s.digest)
 	if err != nil {
 		return err
 	}
-	return s.guard.check(s.method, h, s.asked)
+	return s.guard.check(s.Context(), s.method, h, s.asked)
 }
 
 // shown is a caller's text as logs and errors may have it.

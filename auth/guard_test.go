@@ -1,7 +1,9 @@
 package auth
 
 import (
+	"bytes"
 	"context"
+	"encoding/json"
 	"errors"
 	"io"
 	"log/slog"
@@ -61,6 +63,7 @@ type guarding struct {
 	reg    *prometheus.Registry
 	conn   *grpc.ClientConn
 	client pb.InferenceCacheClient
+	log    *bytes.Buffer
 }
 
 func (g *guarding) use(t *testing.T, file string) {
@@ -74,9 +77,9 @@ const mine = "tokens: [{name: gateway, token: " + secret + ", lookup: [mine], re
 
 func serve(t *testing.T) *guarding {
 	t.Helper()
-	g := &guarding{taker: &taker{more: make(chan struct{})}, reg: prometheus.NewRegistry()}
+	g := &guarding{taker: &taker{more: make(chan struct{})}, reg: prometheus.NewRegistry(), log: &bytes.Buffer{}}
 	g.use(t, mine)
-	guard := New(g.table.Load, g.reg, slog.New(slog.DiscardHandler))
+	guard := New(g.table.Load, g.reg, slog.New(slog.NewJSONHandler(g.log, nil)))
 	server := grpc.NewServer(grpc.ChainUnaryInterceptor(guard.Unary), grpc.ChainStreamInterceptor(guard.Stream))
 	pb.RegisterInferenceCacheServer(server, g.taker)
 	healthpb.RegisterHealthServer(server, health.NewServer())
@@ -185,4 +188,17 @@ func TestHealthIsOpenAndReflectionIsNot(t *testing.T) {
 	}
 	require.Equal(t, codes.Unauthenticated, status.Code(list(t.Context())))
 	require.NoError(t, list(as(t, secret)))
+}
+
+// Whoever reads the log has to find the caller: one without a known token has nothing but an address.
+func TestARefusalIsLoggedWithTheCallersAddress(t *testing.T) {
+	g := serve(t)
+	_, err := g.client.LookupRoute(t.Context(), &pb.LookupRouteRequest{TenantId: "mine"})
+	require.Equal(t, codes.Unauthenticated, status.Code(err))
+	var line struct{ Reason, Peer string }
+	require.NoError(t, json.Unmarshal(g.log.Bytes(), &line), g.log)
+	require.Equal(t, "missing_token", line.Reason)
+	host, _, err := net.SplitHostPort(line.Peer)
+	require.NoError(t, err)
+	require.Equal(t, "127.0.0.1", host)
 }

@@ -50,6 +50,7 @@ type Cached struct {
 	o      CachedOptions
 	memory *chaincache.Cache
 	log    *slog.Logger
+	lost   sampled   // lines about partitions that were dropped
 	start  time.Time // what monotonic times count from
 
 	ctx    context.Context

@@ -135,7 +135,7 @@ func (c *Cached) gone(f *followed, why string) {
 	f.memory.Close()
 	c.count.dropped.WithLabelValues(why).Inc()
 	if why != dropIdle && why != dropClosed {
-		c.log.Info("partition reads through until its log is followed again", "tenant", f.p.Tenant, "model", f.p.Model, "shard", f.p.Shard, "reason", why)
+		c.lost.line(c.log.Info, "partition reads through until its log is followed again", "tenant", f.p.Tenant, "model", f.p.Model, "shard", f.p.Shard, "reason", why)
 	}
 }
 

@@ -52,6 +52,8 @@ type Sweeper struct {
 	o     SweeperOptions
 	slots chan struct{} // one for each pass that runs
 
+	failed sampled // lines about passes that failed
+
 	mu   sync.Mutex
 	last map[Partition]swept
 	busy map[Partition]bool
@@ -112,7 +114,7 @@ func setDefault[T comparable](v *T, d T) {
 func (w *Sweeper) Run(ctx context.Context) {
 	failed := func(err error) {
 		if ctx.Err() == nil {
-			w.store.log.WarnContext(ctx, "sweep incomplete: it will be tried again", "error", err)
+			w.failed.line(w.store.log.Warn, "sweep incomplete: it will be tried again", "error", err)
 		}
 	}
 	var passes sync.WaitGroup

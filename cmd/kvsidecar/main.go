@@ -16,8 +16,7 @@ import (
 	"syscall"
 	"time"
 
-	"github.com/redis/go-redis/v9"
-
+	"inferencecache.io/lookuptier/cmd/internal/redislog"
 	"inferencecache.io/lookuptier/secrets"
 	"inferencecache.io/lookuptier/sidecar"
 	"inferencecache.io/lookuptier/store"
@@ -38,17 +37,10 @@ const startLimit = 3 * time.Second
 
 func main() {
 	ctx, stop := signal.NotifyContext(context.Background(), os.Interrupt, syscall.SIGTERM)
-	redis.SetLogger(poolLog{}) // what it says of every failed dial, the sidecar says once
+	redislog.Install() // what the client says of every failed dial, the sidecar says once
 	code := run(ctx, os.Args[1:], os.Stdout, os.Stderr)
 	stop()
 	os.Exit(code)
-}
-
-// poolLog takes the Redis client's own lines for those who debug.
-type poolLog struct{}
-
-func (poolLog) Printf(ctx context.Context, format string, args ...any) {
-	slog.DebugContext(ctx, fmt.Sprintf(format, args...))
 }
 
 // run is main without the process: it returns the exit code.
@@ -57,7 +49,9 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if done {
 		return code
 	}
-	return fail(stderr, serve(ctx, c, newLogger(c, stderr)))
+	log := newLogger(c, stderr)
+	redislog.Use(log)
+	return fail(stderr, serve(ctx, c, log))
 }
 
 // serve runs the sidecar until ctx ends.

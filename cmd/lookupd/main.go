@@ -2,11 +2,16 @@
 // prompt's KV cache. It keeps nothing that it cannot lose; the index is in Redis.
 package main
 
-import "os"
+import (
+	"os"
+
+	"inferencecache.io/lookuptier/cmd/internal/redislog"
+)
 
 // version is set by the linker.
 var version = "dev"
 
 func main() {
+	redislog.Install()
 	os.Exit(run(os.Args[1:], os.Stdout, os.Stderr))
 }

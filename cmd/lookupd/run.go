@@ -7,6 +7,8 @@ import (
 	"os/signal"
 	"strings"
 	"syscall"
+
+	"inferencecache.io/lookuptier/cmd/internal/redislog"
 )
 
 // Exit codes.
@@ -23,6 +25,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 		return code
 	}
 	log := newLogger(c, stderr)
+	redislog.Use(log)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)
 	defer signal.Stop(signals)

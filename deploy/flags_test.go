@@ -90,12 +90,7 @@ func TestARedisURLOfAnOverlayIsOne(t *testing.T) {
 		"overlays/try": "redis://redis:", "overlays/sentinel": "?master_name=lookup-tier", "overlays/cluster": "redis://redis-cluster-0", "overlays/tls": "rediss://",
 	} {
 		m := render(t, folder)
-		url := ""
-		for _, c := range of[*core.ConfigMap](m) {
-			if strings.HasPrefix(c.Name, "lookupd-redis") {
-				url = c.Data["url"]
-			}
-		}
+		url := redisOf(t, m, "lookupd-redis")["url"]
 		require.Contains(t, url, want)
 		// lookupd reads the whole URL before it looks at its policies.
 		out, err := exec.Command(binary(t, "lookupd"), "--redis", url, "--policy-dir", "/nowhere").CombinedOutput()

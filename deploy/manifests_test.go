@@ -3,6 +3,7 @@ package deploy
 import (
 	"fmt"
 	"slices"
+	"strings"
 	"testing"
 	"time"
 
@@ -237,7 +238,7 @@ func TestWithTLSSecretsAreReadableForTheUserAndServicesSaySo(t *testing.T) {
 }
 
 func TestASidecarNeverTakesItsEngineOutOfService(t *testing.T) {
-	for _, folder := range []string{"examples/vllm", "examples/sglang"} {
+	for _, folder := range []string{"examples/vllm", "examples/sglang", "examples/tls"} {
 		template := render(t, folder).workloads()[0].template
 		require.Len(t, template.Spec.Containers, 2)
 		require.Equal(t, "true", template.Labels["inferencecache.io/kvsidecar"])
@@ -247,4 +248,43 @@ func TestASidecarNeverTakesItsEngineOutOfService(t *testing.T) {
 		require.Nil(t, template.Spec.Containers[i].ReadinessProbe)
 		require.Nil(t, template.Spec.Containers[i].StartupProbe)
 	}
+}
+
+// A pod that reaches Redis through TLS and sidecars that do not are half a tier.
+func TestSidecarsReachARedisWithTLSAsThePodsDo(t *testing.T) {
+	pods, engines := render(t, "overlays/tls"), render(t, "examples/tls")
+	template := engines.workloads()[0].template
+	require.Equal(t, redisOf(t, pods, "lookupd-redis"), redisOf(t, engines, "kvsidecar-redis"))
+
+	var secret string
+	for _, v := range template.Spec.Volumes {
+		if v.Secret != nil {
+			secret = v.Name
+			require.EqualValues(t, 0o444, *v.Secret.DefaultMode, "the engine's pod has no group of ours")
+		}
+	}
+	for _, c := range template.Spec.Containers {
+		mounted := slices.ContainsFunc(c.VolumeMounts, func(m core.VolumeMount) bool { return m.Name == secret })
+		require.Equal(t, ours(c) == "kvsidecar", mounted, c.Name)
+		if !mounted {
+			continue
+		}
+		for name, key := range map[string]string{"CA": "ca.crt", "USERNAME": "username", "PASSWORD": "password"} {
+			at := env(c, "KVSIDECAR_REDIS_"+name+"_FILE")
+			require.NotNil(t, at, name)
+			require.Equal(t, c.VolumeMounts[0].MountPath+"/"+key, at.Value)
+		}
+	}
+}
+
+// redisOf is the part of a ConfigMap that pods and sidecars must agree in.
+func redisOf(t *testing.T, m manifest, name string) map[string]string {
+	t.Helper()
+	for _, c := range of[*core.ConfigMap](m) {
+		if strings.HasPrefix(c.Name, name) {
+			return c.Data
+		}
+	}
+	t.Fatalf("%s has no ConfigMap %s", m.folder, name)
+	return nil
 }

@@ -19,7 +19,7 @@ import (
 
 // deployments are the folders that somebody applies.
 var deployments = []string{
-	"overlays/try", "overlays/sentinel", "overlays/cluster", "overlays/tls", "examples/vllm", "examples/sglang",
+	"overlays/try", "overlays/sentinel", "overlays/cluster", "overlays/tls", "examples/vllm", "examples/sglang", "examples/tls",
 }
 
 // manifest is what one folder renders to.

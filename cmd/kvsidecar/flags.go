@@ -13,6 +13,7 @@ import (
 
 	"github.com/alecthomas/kong"
 
+	"inferencecache.io/lookuptier/cmd/internal/flagvalues"
 	"inferencecache.io/lookuptier/cmd/internal/redisfiles"
 	"inferencecache.io/lookuptier/ranking"
 	"inferencecache.io/lookuptier/sidecar"
@@ -65,20 +66,7 @@ type config struct {
 	Version kong.VersionFlag `env:"-" help:"Print the version."`
 }
 
-// span is a duration that says how to write one.
-type span time.Duration
-
-func (s *span) UnmarshalText(text []byte) error {
-	d, err := time.ParseDuration(string(text))
-	if err != nil {
-		return fmt.Errorf("%q is no duration: write a number with its unit, such as 250ms, 30s or 5m", text)
-	}
-	if d < 0 {
-		return fmt.Errorf("%s is negative: write a duration of 0 or more, such as 250ms, 30s or 5m", text)
-	}
-	*s = span(d)
-	return nil
-}
+type span = flagvalues.Span
 
 var tiers = map[string]ranking.Tier{"T1": ranking.TierT1, "T2": ranking.TierT2, "T3": ranking.TierT3}
 
@@ -95,6 +83,7 @@ func parse(args []string, stdout, stderr io.Writer) (c *config, code int, done b
 			"Each flag can be set by an environment variable, KVSIDECAR_ and its name: KVSIDECAR_REPLICA_ID=pod-0. "+
 			"A flag on the command line wins."),
 		kong.DefaultEnvars("KVSIDECAR"),
+		flagvalues.Options(),
 		kong.Vars{"version": fmt.Sprintf("kvsidecar %s (%s, %s/%s)", version, runtime.Version(), runtime.GOOS, runtime.GOARCH)},
 		kong.ExplicitGroups([]kong.Group{
 			{Key: "identity", Title: "Identity"}, {Key: "engine", Title: "Engine"}, {Key: "stats", Title: "Stats"},

@@ -10,6 +10,8 @@ import (
 	"time"
 
 	"github.com/alecthomas/kong"
+
+	"inferencecache.io/lookuptier/cmd/internal/flagvalues"
 )
 
 // Exit codes.
@@ -87,6 +89,7 @@ func run(ctx context.Context, args []string, s streams) int {
 		kong.Description("Look at a lookup tier, change what it knows, replay traffic against it.\n\n"+
 			"Each flag can be set by an environment variable, LOOKUPCTL_ and its name: LOOKUPCTL_SERVER=pod:9090."),
 		kong.DefaultEnvars("LOOKUPCTL"),
+		flagvalues.Options(),
 		kong.Vars{"version": version, "server": defaultServer},
 		kong.Writers(s.out, s.err),
 		kong.Exit(func(int) { exited = true }),

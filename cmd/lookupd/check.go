@@ -105,8 +105,13 @@ func (c *config) checkLookups() error {
 		return fmt.Errorf("--engine-block-size is %d: write the engines' own, 1 to %d", c.EngineBlockSize, lookupsvc.MaxTokenIDs)
 	}
 	if c.PolicyDir != "" {
-		if info, err := os.Stat(c.PolicyDir); err != nil || !info.IsDir() {
-			return fmt.Errorf("--policy-dir %s is no directory that can be read: create it, or leave the flag out for default policies", c.PolicyDir)
+		switch info, err := os.Stat(c.PolicyDir); {
+		case errors.Is(err, os.ErrNotExist):
+			return fmt.Errorf("--policy-dir %s does not exist: create it, or leave the flag out for default policies", c.PolicyDir)
+		case err != nil:
+			return fmt.Errorf("--policy-dir: %w: let this process read it, or leave the flag out for default policies", err)
+		case !info.IsDir():
+			return fmt.Errorf("--policy-dir %s is no directory: give the one that the policy files are in", c.PolicyDir)
 		}
 	}
 	return nil

@@ -4,9 +4,11 @@ import (
 	"errors"
 	"fmt"
 	"io"
+	"reflect"
 
 	"github.com/alecthomas/kong"
 
+	"inferencecache.io/lookuptier/cmd/internal/flagvalues"
 	"inferencecache.io/lookuptier/cmd/internal/redisfiles"
 )
 
@@ -76,6 +78,7 @@ func parse(args []string, stdout, stderr io.Writer) (c *config, code int, done b
 			"Each flag can be set by an environment variable, LOOKUPD_ and its name: LOOKUPD_LOG_LEVEL=debug. "+
 			"A flag on the command line wins. OTEL_EXPORTER_OTLP_ENDPOINT names a collector of traces."),
 		kong.DefaultEnvars("LOOKUPD"),
+		flagvalues.Options(reflect.TypeFor[size]()),
 		kong.Vars{"version": versionLine(), "embedded": defaultEmbeddedBind},
 		kong.ExplicitGroups([]kong.Group{
 			{Key: "listeners", Title: "Listeners"}, {Key: "auth", Title: "Tokens"}, {Key: "index", Title: "Index"}, {Key: "cache", Title: "Cache"},

@@ -5,25 +5,11 @@ import (
 	"math"
 	"strconv"
 	"strings"
-	"time"
+
+	"inferencecache.io/lookuptier/cmd/internal/flagvalues"
 )
 
-// span is a duration that says how to write one.
-type span time.Duration
-
-func (s *span) UnmarshalText(text []byte) error {
-	d, err := time.ParseDuration(string(text))
-	if err != nil {
-		return fmt.Errorf("%q is no duration: write a number with its unit, such as 250ms, 30s or 5m", text)
-	}
-	if d < 0 {
-		return fmt.Errorf("%s is negative: write a duration of 0 or more, such as 250ms, 30s or 5m", text)
-	}
-	*s = span(d)
-	return nil
-}
-
-func (s span) String() string { return time.Duration(s).String() }
+type span = flagvalues.Span
 
 // size is a number of bytes that may be written with a unit.
 type size int64

@@ -83,7 +83,8 @@ func newTier(t testing.TB, topology string, seed uint64) *tier {
 	for i := range 2 {
 		s.reporters = append(s.reporters, startReporter(t, c, s.world, fmt.Sprintf("grpc-%d", i), len(s.world.blocks)/5))
 	}
-	s.gateways = newGateways(c, s.world)
+	s.doing("starting")
+	s.gateways = newGateways(c, s.world, func() string { return *s.phase.Load() })
 	return s
 }
 

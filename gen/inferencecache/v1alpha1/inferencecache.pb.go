@@ -91,11 +91,12 @@ type CacheEvent_Type int32
 
 const (
 	CacheEvent_TYPE_UNSPECIFIED CacheEvent_Type = 0
-	// Accepted and ignored: it carries no scheme and no count.
+	// Published: accepted and ignored, for it carries no scheme and no count.
+	// Streamed: the replica reported that it holds prefix_hash.
 	CacheEvent_PREFIX_ADDED CacheEvent_Type = 1
 	// The replica no longer holds prefix_hash, in any scheme.
 	CacheEvent_PREFIX_EVICTED CacheEvent_Type = 2
-	// The replica is alive; its known stats live on.
+	// The replica is alive; its known stats live on. Streamed: also new stats.
 	CacheEvent_REPLICA_UPDATED CacheEvent_Type = 3
 	// The replica holds nothing any more and its stats are void.
 	CacheEvent_ALL_CLEARED CacheEvent_Type = 4
@@ -202,7 +203,8 @@ func (x *SLO) GetTbtMs() int32 {
 }
 
 // LookupRouteRequest names a prompt in one of four ways; the first that is
-// present counts: an explicit chain or hash, token ids, text.
+// present counts: an explicit chain or hash, token ids, text. Beyond 512 bytes of
+// a name, 128 of a hash, 65,536 blocks or 1,048,576 token ids it gets NO_HINT.
 type LookupRouteRequest struct {
 	state    protoimpl.MessageState `protogen:"open.v1"`
 	ModelId  string                 `protobuf:"bytes,1,opt,name=model_id,json=modelId,proto3" json:"model_id,omitempty"`
@@ -361,7 +363,8 @@ func (x *LookupRouteRequest) GetPackedHashBytes() int32 {
 // know as NO_HINT.
 type LookupRouteResponse struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
-	// Best first; ties by replica id.
+	// Best first; ties by replica id. Empty unless the reason code is one of the
+	// first three below.
 	ReplicaScores []*ReplicaScore `protobuf:"bytes,1,rep,name=replica_scores,json=replicaScores,proto3" json:"replica_scores,omitempty"`
 	// PREFIX_MATCH, TENANT_HOT, AFFINITY_HINT, NO_HINT, POLICY_REQUIRES_CHAIN,
 	// TIMEOUT, UNKNOWN_TENANT, UNKNOWN_MODEL or UNKNOWN_HASH_SCHEME.
@@ -454,12 +457,14 @@ func (x *LookupRouteResponse) GetPackedChains() bool {
 type ReplicaScore struct {
 	state     protoimpl.MessageState `protogen:"open.v1"`
 	ReplicaId string                 `protobuf:"bytes,1,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`
-	Score     float32                `protobuf:"fixed32,2,opt,name=score,proto3" json:"score,omitempty"`
-	// Tokens of the request that the replica holds, 0 for TENANT_HOT and AFFINITY_HINT.
+	// 0 or more, without a unit: compare it only within one answer. 0 for AFFINITY_HINT.
+	Score float32 `protobuf:"fixed32,2,opt,name=score,proto3" json:"score,omitempty"`
+	// Tokens of the chain that the replica holds from the start, or of an exact hash
+	// the count that it reported; 0 for TENANT_HOT and AFFINITY_HINT.
 	MatchedTokens int32 `protobuf:"varint,3,opt,name=matched_tokens,json=matchedTokens,proto3" json:"matched_tokens,omitempty"`
-	// Between 0 and 1.
+	// Between 0 and 1, whatever hit rate a replica reported; 0 for AFFINITY_HINT.
 	EstimatedCacheHitProb float32 `protobuf:"fixed32,4,opt,name=estimated_cache_hit_prob,json=estimatedCacheHitProb,proto3" json:"estimated_cache_hit_prob,omitempty"`
-	// The coldest tier of the matched blocks.
+	// The coldest tier of the matched blocks; unspecified for TENANT_HOT and AFFINITY_HINT.
 	Tier          CacheTier `protobuf:"varint,5,opt,name=tier,proto3,enum=inferencecache.v1alpha1.CacheTier" json:"tier,omitempty"`
 	unknownFields protoimpl.UnknownFields
 	sizeCache     protoimpl.SizeCache
@@ -538,7 +543,7 @@ type CacheStateUpdate struct {
 	TenantId  string                 `protobuf:"bytes,3,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
 	// Empty: no prefix is indexed, the stats still count.
 	HashScheme string `protobuf:"bytes,4,opt,name=hash_scheme,json=hashScheme,proto3" json:"hash_scheme,omitempty"`
-	// Microseconds since 1970 UTC; 0 = now.
+	// Microseconds since 1970 UTC; 0, or later than the index' clock = now.
 	TimestampUs int64          `protobuf:"varint,5,opt,name=timestamp_us,json=timestampUs,proto3" json:"timestamp_us,omitempty"`
 	Prefixes    []*PrefixEntry `protobuf:"bytes,6,rep,name=prefixes,proto3" json:"prefixes,omitempty"`
 	Stats       *ReplicaStats  `protobuf:"bytes,7,opt,name=stats,proto3" json:"stats,omitempty"`
@@ -638,7 +643,7 @@ func (x *CacheStateUpdate) GetAdapterId() string {
 type PrefixEntry struct {
 	state      protoimpl.MessageState `protogen:"open.v1"`
 	PrefixHash []byte                 `protobuf:"bytes,1,opt,name=prefix_hash,json=prefixHash,proto3" json:"prefix_hash,omitempty"`
-	// Tokens of prefix_hash.
+	// Tokens of prefix_hash. Kept up to 16,777,215; below 0 the entry is dropped.
 	TokenCount int32 `protobuf:"varint,2,opt,name=token_count,json=tokenCount,proto3" json:"token_count,omitempty"`
 	// A chain; its blocks are held with the running sum of block_token_counts.
 	BlockHashes [][]byte `protobuf:"bytes,3,rep,name=block_hashes,json=blockHashes,proto3" json:"block_hashes,omitempty"`
@@ -747,12 +752,13 @@ func (x *PrefixEntry) GetPackedHashBytes() int32 {
 type ReplicaStats struct {
 	state protoimpl.MessageState `protogen:"open.v1"`
 	// Ignored in a report: the update's replica_id counts.
-	ReplicaId        string `protobuf:"bytes,1,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`
-	CacheMemoryBytes int64  `protobuf:"varint,2,opt,name=cache_memory_bytes,json=cacheMemoryBytes,proto3" json:"cache_memory_bytes,omitempty"`
+	ReplicaId string `protobuf:"bytes,1,opt,name=replica_id,json=replicaId,proto3" json:"replica_id,omitempty"`
+	// Bytes of the engine's cache in use.
+	CacheMemoryBytes int64 `protobuf:"varint,2,opt,name=cache_memory_bytes,json=cacheMemoryBytes,proto3" json:"cache_memory_bytes,omitempty"`
 	// Expected between 0 and 1. What is not is kept, and told in the pod's log;
 	// the ranking counts more than 1 as 1.
 	HitRate float32 `protobuf:"fixed32,3,opt,name=hit_rate,json=hitRate,proto3" json:"hit_rate,omitempty"`
-	// Expected between 0 and 1; more means saturated.
+	// Expected between 0 and 1, and kept as it is; 1 and more means saturated.
 	Pressure      float32 `protobuf:"fixed32,4,opt,name=pressure,proto3" json:"pressure,omitempty"`
 	ClientVersion string  `protobuf:"bytes,5,opt,name=client_version,json=clientVersion,proto3" json:"client_version,omitempty"`
 	// Tokens found in the offload tier, cumulative.
@@ -850,7 +856,7 @@ type CacheEvent struct {
 	ModelId    string                 `protobuf:"bytes,3,opt,name=model_id,json=modelId,proto3" json:"model_id,omitempty"`
 	TenantId   string                 `protobuf:"bytes,4,opt,name=tenant_id,json=tenantId,proto3" json:"tenant_id,omitempty"`
 	PrefixHash []byte                 `protobuf:"bytes,5,opt,name=prefix_hash,json=prefixHash,proto3" json:"prefix_hash,omitempty"`
-	// Microseconds since 1970 UTC; 0 = now.
+	// Microseconds since 1970 UTC; 0 = now. Streamed: when the index changed, by its clock.
 	TimestampUs int64 `protobuf:"varint,6,opt,name=timestamp_us,json=timestampUs,proto3" json:"timestamp_us,omitempty"`
 	// PREFIX_EVICTED: only in this adapter's partition; empty = in every one.
 	AdapterId     string `protobuf:"bytes,7,opt,name=adapter_id,json=adapterId,proto3" json:"adapter_id,omitempty"`
@@ -937,10 +943,12 @@ func (x *CacheEvent) GetAdapterId() string {
 	return ""
 }
 
-// Ack says that the index took what was sent.
+// Ack says that the index took what was sent. What a limit or a contradiction made
+// it drop is acknowledged too, and counted by the server.
 type Ack struct {
-	state    protoimpl.MessageState `protogen:"open.v1"`
-	Accepted bool                   `protobuf:"varint,1,opt,name=accepted,proto3" json:"accepted,omitempty"`
+	state protoimpl.MessageState `protogen:"open.v1"`
+	// Always true: what was not taken is an error of the call.
+	Accepted bool `protobuf:"varint,1,opt,name=accepted,proto3" json:"accepted,omitempty"`
 	// Reserved; no code is in use.
 	ReasonCode string `protobuf:"bytes,2,opt,name=reason_code,json=reasonCode,proto3" json:"reason_code,omitempty"`
 	// True: this server takes packed chains.

@@ -44,7 +44,9 @@ const (
 //
 // Every lookup fails open: it answers with a reason code and possibly no
 // replica, and never with a gRPC error. Only what never becomes a lookup has a
-// gRPC status: a message over 16 MiB, or one that is no LookupRouteRequest.
+// gRPC status: a message over 16 MiB (RESOURCE_EXHAUSTED), one that is no
+// LookupRouteRequest (INTERNAL), and, where the server asks for tokens, a call
+// without one (UNAUTHENTICATED) or with another tenant's (PERMISSION_DENIED).
 type InferenceCacheClient interface {
 	// LookupRoute ranks the replicas that hold the request's prefix, best first.
 	LookupRoute(ctx context.Context, in *LookupRouteRequest, opts ...grpc.CallOption) (*LookupRouteResponse, error)
@@ -53,16 +55,19 @@ type InferenceCacheClient interface {
 	// RenderTemplate is reserved for prompt templates; it answers OK and renders nothing.
 	RenderTemplate(ctx context.Context, in *RenderTemplateRequest, opts ...grpc.CallOption) (*RenderTemplateResponse, error)
 	// GetCacheState lists the stats of a (tenant, model) and counts its prefix keys.
+	// UNAVAILABLE if the index cannot be read.
 	GetCacheState(ctx context.Context, in *GetCacheStateRequest, opts ...grpc.CallOption) (*GetCacheStateResponse, error)
 	// ReportCacheState takes additive deltas of what replicas hold. The Ack is sent
 	// once the stream is closed and the index has taken every update; if the index
 	// did not take one, the call fails with UNAVAILABLE and the producer keeps it.
 	ReportCacheState(ctx context.Context, opts ...grpc.CallOption) (grpc.ClientStreamingClient[CacheStateUpdate, Ack], error)
 	// PublishEvent takes one change that is not a hold: an eviction, a clear, a sign of life.
+	// UNAVAILABLE if the index did not take it: the producer keeps it.
 	PublishEvent(ctx context.Context, in *CacheEvent, opts ...grpc.CallOption) (*Ack, error)
-	// StreamCacheEvents follows the changes of the index.
+	// StreamCacheEvents follows the changes of the index, from the response header
+	// on. DATA_LOSS if some were missed: read the state anew, then follow again.
 	StreamCacheEvents(ctx context.Context, in *StreamEventsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[CacheEvent], error)
-	// StreamMetrics follows the pod's metrics.
+	// StreamMetrics follows the pod's metrics: all at once, then every 5 seconds.
 	StreamMetrics(ctx context.Context, in *StreamMetricsRequest, opts ...grpc.CallOption) (grpc.ServerStreamingClient[Metric], error)
 }
 
@@ -183,7 +188,9 @@ type InferenceCache_StreamMetricsClient = grpc.ServerStreamingClient[Metric]
 //
 // Every lookup fails open: it answers with a reason code and possibly no
 // replica, and never with a gRPC error. Only what never becomes a lookup has a
-// gRPC status: a message over 16 MiB, or one that is no LookupRouteRequest.
+// gRPC status: a message over 16 MiB (RESOURCE_EXHAUSTED), one that is no
+// LookupRouteRequest (INTERNAL), and, where the server asks for tokens, a call
+// without one (UNAUTHENTICATED) or with another tenant's (PERMISSION_DENIED).
 type InferenceCacheServer interface {
 	// LookupRoute ranks the replicas that hold the request's prefix, best first.
 	LookupRoute(context.Context, *LookupRouteRequest) (*LookupRouteResponse, error)
@@ -192,16 +199,19 @@ type InferenceCacheServer interface {
 	// RenderTemplate is reserved for prompt templates; it answers OK and renders nothing.
 	RenderTemplate(context.Context, *RenderTemplateRequest) (*RenderTemplateResponse, error)
 	// GetCacheState lists the stats of a (tenant, model) and counts its prefix keys.
+	// UNAVAILABLE if the index cannot be read.
 	GetCacheState(context.Context, *GetCacheStateRequest) (*GetCacheStateResponse, error)
 	// ReportCacheState takes additive deltas of what replicas hold. The Ack is sent
 	// once the stream is closed and the index has taken every update; if the index
 	// did not take one, the call fails with UNAVAILABLE and the producer keeps it.
 	ReportCacheState(grpc.ClientStreamingServer[CacheStateUpdate, Ack]) error
 	// PublishEvent takes one change that is not a hold: an eviction, a clear, a sign of life.
+	// UNAVAILABLE if the index did not take it: the producer keeps it.
 	PublishEvent(context.Context, *CacheEvent) (*Ack, error)
-	// StreamCacheEvents follows the changes of the index.
+	// StreamCacheEvents follows the changes of the index, from the response header
+	// on. DATA_LOSS if some were missed: read the state anew, then follow again.
 	StreamCacheEvents(*StreamEventsRequest, grpc.ServerStreamingServer[CacheEvent]) error
-	// StreamMetrics follows the pod's metrics.
+	// StreamMetrics follows the pod's metrics: all at once, then every 5 seconds.
 	StreamMetrics(*StreamMetricsRequest, grpc.ServerStreamingServer[Metric]) error
 	mustEmbedUnimplementedInferenceCacheServer()
 }

@@ -4,7 +4,6 @@ import (
 	"context"
 	"log/slog"
 	"sync"
-	"sync/atomic"
 	"time"
 
 	"github.com/zeebo/xxh3"
@@ -13,56 +12,6 @@ import (
 	"inferencecache.io/lookuptier/sidecar/events"
 	"inferencecache.io/lookuptier/sidecar/zmtp"
 )
-
-// Sink takes what an engine said. All its methods are called from one goroutine.
-type Sink interface {
-	// Apply takes the next batch, which is lent for the call, and returns how many
-	// of its blocks continue one that is not known.
-	Apply(b *events.Batch) (orphans int)
-	// Joined: the past that can be had was applied. complete tells that it was all of it.
-	Joined(complete bool)
-	// Lost: events are missing here and cannot be had.
-	Lost()
-	// Restarted: the engine began anew, with an empty cache.
-	Restarted()
-	// Replaying brackets batches that were applied before and are applied again.
-	Replaying(on bool)
-	// Live tells whether what was applied is what the engine holds now. It is false
-	// at first, and while the engine cannot be reached.
-	Live(live bool)
-}
-
-// Defaults of Options.
-const (
-	DefaultSilence     = 5 * time.Second
-	DefaultReplayBytes = 128 << 20
-	DefaultQueueBytes  = 64 << 20
-	DefaultQueue       = 4096
-	DefaultProbe       = 15 * time.Second
-)
-
-// Options of a Follower. Only Endpoint is required.
-type Options struct {
-	// Endpoint publishes events; Replay answers replays, "" = there is none.
-	Endpoint, Replay string
-	// Topic filters batches by the beginning of their topic.
-	Topic string
-	// Silence is how long a replay may say nothing; 0 = DefaultSilence.
-	Silence time.Duration
-	// ReplayBytes bounds a replay of everything, which is collected before it is applied; 0 = DefaultReplayBytes.
-	ReplayBytes int
-	// Queue and QueueBytes bound what waits while a replay runs; more waits at the engine.
-	// 0 = DefaultQueue, DefaultQueueBytes.
-	Queue      int
-	QueueBytes int64
-	// Probe is how long the stream may be silent before the replay socket is asked whether
-	// something was missed; 0 = DefaultProbe.
-	Probe time.Duration
-	// Heartbeat of the connection, see zmtp.Config; 0 = its default.
-	Heartbeat time.Duration
-	// Logger gets what an operator should know; nil = slog.Default().
-	Logger *slog.Logger
-}
 
 // Follower follows one endpoint.
 type Follower struct {
@@ -104,19 +53,6 @@ type wholeReplay struct {
 	after time.Time
 }
 
-// Counts are a Follower's cumulative counters, and two gauges.
-type Counts struct {
-	Batches, Bytes, Events, UnknownEvents, UnknownFields atomic.Int64
-	Malformed, TooLarge                                  atomic.Int64
-	Gaps, MissedBatches, LostBatches, Losses             atomic.Int64
-	Replays, ReplayFailures, ReplayedBatches             atomic.Int64
-	Duplicates, Restarts, Connects, Disconnects          atomic.Int64
-	// Lag is how far the newest batch's time stamp lay behind this machine's clock, in nanoseconds.
-	Lag atomic.Int64
-	// Live is 1 while what was applied is what the engine holds.
-	Live atomic.Int64
-}
-
 // message is a batch, or a change of the connection.
 type message struct {
 	kind    messageKind
@@ -145,25 +81,7 @@ func New(o Options, sink Sink) (*Follower, error) {
 			return nil, err
 		}
 	}
-	def := func(v *time.Duration, d time.Duration) {
-		if *v == 0 {
-			*v = d
-		}
-	}
-	def(&o.Silence, DefaultSilence)
-	def(&o.Probe, DefaultProbe)
-	if o.ReplayBytes == 0 {
-		o.ReplayBytes = DefaultReplayBytes
-	}
-	if o.Queue == 0 {
-		o.Queue = DefaultQueue
-	}
-	if o.QueueBytes == 0 {
-		o.QueueBytes = DefaultQueueBytes
-	}
-	if o.Logger == nil {
-		o.Logger = slog.Default()
-	}
+	o = o.withDefaults()
 	return &Follower{
 		opts: o, log: o.Logger.With("engine", o.Endpoint), sink: sink,
 		queue: make(chan message, o.Queue), budget: semaphore.NewWeighted(o.QueueBytes),

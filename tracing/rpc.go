@@ -18,7 +18,7 @@ import (
 // its caller names in the traceparent metadata (W3C Trace Context).
 //
 // They are interceptors because a stats handler, which is the other way in, is called
-// seven times a call and has each message described to it; docs/decisions/0050 has figures.
+// seven times a call and has each message described to it; docs/decisions/0051 has figures.
 func (t *Tracing) Interceptors(service string) (grpc.UnaryServerInterceptor, grpc.StreamServerInterceptor) {
 	prefix := "/" + service + "/"
 	unary := func(ctx context.Context, req any, info *grpc.UnaryServerInfo, next grpc.UnaryHandler) (any, error) {

@@ -19,7 +19,7 @@ func meaning(req *pb.LookupRouteRequest, reply *pb.LookupRouteResponse) string {
 			"If a match was expected, check that gateway and sidecar hash the prompt alike."
 	case ranking.ReasonAffinityHint:
 		return "No match that counts: the prompt's hash picks one serving replica, so that a repeat meets a warm cache there. " +
-			"If a match was expected, check that gateway and sidecar hash alike, and the tenant's minimumMatchedTokens and routingFloorScore: " +
+			"If a match was expected, check that gateway and sidecar hash alike, and the tenant's minimumPrefixTokens, minimumMatchedTokens and routingFloorScore: " +
 			"a prefix that every replica holds scores 0."
 	case ranking.ReasonNoHint:
 		return noHint(req)

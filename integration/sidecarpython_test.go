@@ -22,28 +22,6 @@ import (
 	"inferencecache.io/lookuptier/store"
 )
 
-const (
-	// envPython names a Python that has the redis module; without one a test is seen not to have run,
-	// and with envRequirePython=1 it fails.
-	envPython        = "LOOKUPTIER_PYTHON"
-	envRequirePython = "LOOKUPTIER_REQUIRE_PYTHON"
-)
-
-func pythonWithRedis(t testing.TB) string {
-	t.Helper()
-	for _, p := range []string{os.Getenv(envPython), "/usr/bin/python3", "python3"} {
-		if p != "" && exec.Command(p, "-c", "import redis").Run() == nil {
-			return p
-		}
-	}
-	msg := "no Python with the redis module: apt-get install python3-redis, or point " + envPython + " at one"
-	if os.Getenv(envRequirePython) == "1" {
-		t.Fatal(msg)
-	}
-	t.Skip("NOT RUN: " + msg)
-	return ""
-}
-
 // exportedScripts is the directory that `lookupctl scripts` writes.
 func exportedScripts(t testing.TB) string {
 	t.Helper()
@@ -68,7 +46,7 @@ type pythonSidecar struct {
 
 func startPythonSidecar(t testing.TB, scripts, url string, flags ...string) *pythonSidecar {
 	t.Helper()
-	s := &pythonSidecar{t: t, cmd: exec.Command(pythonWithRedis(t), append([]string{"-B", "../examples/python-sidecar/sidecar.py",
+	s := &pythonSidecar{t: t, cmd: exec.Command(rig.RequirePython(t, "redis"), append([]string{"-B", "../examples/python-sidecar/sidecar.py",
 		"--redis", url, "--scripts", scripts, "--tenant-id", "t", "--model-id", model, "--hash-scheme", scheme}, flags...)...)}
 	s.cmd.Stderr = os.Stderr
 	var err error
@@ -207,7 +185,7 @@ for line in sys.stdin:
 		fmt.Fprintln(&in)
 		fmt.Fprintf(&want, "%x\n", ranking.AppendFingerprints(nil, nil, tokens, size))
 	}
-	cmd := exec.Command(pythonWithRedis(t), "-B", "-c", program)
+	cmd := exec.Command(rig.RequirePython(t, "redis"), "-B", "-c", program)
 	cmd.Stdin = strings.NewReader(in.String())
 	out, err := cmd.CombinedOutput()
 	require.NoError(t, err, string(out))

@@ -38,33 +38,11 @@ type silent struct{}
 
 func (silent) Printf(context.Context, string, ...any) {}
 
-const (
-	// envPython names a Python that has zmq and msgpack.
-	envPython  = "LOOKUPTIER_PYTHON"
-	envRequire = "LOOKUPTIER_REQUIRE_PYTHON"
-	// patience is for a busy machine; nothing waits that long when all is well.
-	patience = 40 * time.Second
-)
+// patience is for a busy machine; nothing waits that long when all is well.
+const patience = 40 * time.Second
 
 type list = []any
 type dict = map[string]any
-
-// python finds an interpreter with the modules. Without one the test fails if envRequire is 1, and is
-// otherwise seen not to have run.
-func python(t testing.TB) string {
-	t.Helper()
-	for _, p := range []string{os.Getenv(envPython), "/usr/bin/python3", "python3"} {
-		if p != "" && exec.Command(p, "-c", "import zmq, msgpack").Run() == nil {
-			return p
-		}
-	}
-	msg := "no Python with zmq and msgpack: apt-get install python3-zmq python3-msgpack, or point " + envPython + " at one"
-	if os.Getenv(envRequire) == "1" {
-		t.Fatal(msg)
-	}
-	t.Skip("NOT RUN: " + msg)
-	return ""
-}
 
 // engine is a real libzmq publisher in a process of its own.
 type engine struct {
@@ -77,7 +55,7 @@ type engine struct {
 
 func startEngine(t testing.TB, bind, replay string, keep int, form string) *engine {
 	t.Helper()
-	e := &engine{t: t, cmd: exec.Command(python(t), "testdata/engine.py", bind, replay, strconv.Itoa(keep), form)}
+	e := &engine{t: t, cmd: exec.Command(rig.RequirePython(t, "zmq", "msgpack"), "testdata/engine.py", bind, replay, strconv.Itoa(keep), form)}
 	e.cmd.Stderr = os.Stderr
 	in, err := e.cmd.StdinPipe()
 	require.NoError(t, err)

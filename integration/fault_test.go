@@ -17,8 +17,11 @@ import (
 
 // mentions is nil if err says text.
 func mentions(err error, text string) error {
-	if err == nil || !strings.Contains(err.Error(), text) {
-		return fmt.Errorf("%w: no %q in: %v", errUnmentioned, text, err)
+	switch {
+	case err == nil:
+		return fmt.Errorf("%w: no error, and so no %q", errUnmentioned, text)
+	case !strings.Contains(err.Error(), text):
+		return fmt.Errorf("%w: no %q in: %w", errUnmentioned, text, err)
 	}
 	return nil
 }

@@ -247,10 +247,10 @@ func (u *upkeep) countsAreTrue(s ranking.Scope) contents {
 func (u *upkeep) catalogIsTrue(s ranking.Scope) {
 	u.t.Helper()
 	k := part(s).Keys()
-	any, err := u.rdb.Exists(u.ctx, k.Serving(), k.Replicas(), k.Spaces()).Result()
+	rows, err := u.rdb.Exists(u.ctx, k.Serving(), k.Replicas(), k.Spaces()).Result()
 	require.NoError(u.t, err)
 	err = u.rdb.ZScore(u.ctx, store.CatalogPartitionsKey, store.PartitionMember(part(s))).Err()
-	if any > 0 {
+	if rows > 0 {
 		require.NoError(u.t, err, "%v has something to sweep, and the catalog does not say so", s)
 	} else {
 		require.Equal(u.t, redis.Nil, err, "%v has nothing, and the catalog says it does", s)

@@ -4,6 +4,8 @@ import (
 	"context"
 	"errors"
 	"fmt"
+	"net"
+	"strconv"
 	"strings"
 	"testing"
 	"time"
@@ -221,13 +223,20 @@ func (s *ClusterSet) ownerAddr(ctx context.Context, key string) (string, error) 
 		if err != nil {
 			return "", err
 		}
-		ranges, err := c.ClusterSlots(ctx).Result()
+		shards, err := c.ClusterShards(ctx).Result()
 		if err != nil {
 			return "", err
 		}
-		for _, r := range ranges {
-			if int(slot) >= r.Start && int(slot) <= r.End {
-				return r.Nodes[0].Addr, nil
+		for _, shard := range shards {
+			for _, r := range shard.Slots {
+				if slot < r.Start || slot > r.End {
+					continue
+				}
+				for _, node := range shard.Nodes {
+					if node.Role == "master" {
+						return net.JoinHostPort(node.IP, strconv.FormatInt(node.Port, 10)), nil
+					}
+				}
 			}
 		}
 		return "", fmt.Errorf("slot %d has no owner", slot)

@@ -252,6 +252,7 @@ func (p *Proxy) admit(l *link, due time.Time) bool {
 			return true
 		case dropping:
 			return false
+		case holding: // until the mode changes
 		}
 		select {
 		case <-changed:

@@ -148,9 +148,9 @@ func TestServersDieWithAKilledTestBinary(t *testing.T) {
 	_ = child.Wait() // killed: an error is what we want
 	rig.Eventually(t, 20*time.Second, "the server's death", func() error {
 		b, err := os.ReadFile("/proc/" + strconv.Itoa(pid) + "/stat")
-		if err != nil || strings.Contains(string(b), ") Z ") {
-			return nil
+		if err == nil && !strings.Contains(string(b), ") Z ") {
+			return os.ErrExist
 		}
-		return os.ErrExist
+		return nil // gone, or dead and not waited for
 	})
 }

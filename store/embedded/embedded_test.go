@@ -2,6 +2,7 @@ package embedded_test
 
 import (
 	"context"
+	"errors"
 	"fmt"
 	"sync"
 	"testing"
@@ -37,7 +38,7 @@ func TestAKeyReallyExpires(t *testing.T) {
 	require.NoError(t, c.Set(ctx, "short", "1", 300*time.Millisecond).Err())
 	require.NoError(t, c.Set(ctx, "long", "1", time.Hour).Err())
 	require.NoError(t, c.Get(ctx, "short").Err())
-	require.Eventually(t, func() bool { return c.Get(ctx, "short").Err() == redis.Nil }, 30*time.Second, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return errors.Is(c.Get(ctx, "short").Err(), redis.Nil) }, 30*time.Second, 10*time.Millisecond)
 	ttl, err := c.PTTL(ctx, "long").Result()
 	require.NoError(t, err)
 	require.Less(t, ttl, time.Hour, "the clock moves")

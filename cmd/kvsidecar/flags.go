@@ -232,16 +232,3 @@ func (c *config) sidecar(log *slog.Logger) sidecar.Config {
 		Logger:        log,
 	}
 }
-
-// newLogger makes the process' logger; the flags were checked.
-func newLogger(c *config, w io.Writer) *slog.Logger {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
-		level = slog.LevelInfo
-	}
-	o := &slog.HandlerOptions{Level: level}
-	if c.LogFormat == "text" {
-		return slog.New(slog.NewTextHandler(w, o))
-	}
-	return slog.New(slog.NewJSONHandler(w, o))
-}

@@ -16,6 +16,7 @@ import (
 	"syscall"
 	"time"
 
+	"inferencecache.io/lookuptier/cmd/internal/processlog"
 	"inferencecache.io/lookuptier/cmd/internal/redislog"
 	"inferencecache.io/lookuptier/secrets"
 	"inferencecache.io/lookuptier/sidecar"
@@ -49,7 +50,7 @@ func run(ctx context.Context, args []string, stdout, stderr io.Writer) int {
 	if done {
 		return code
 	}
-	log := newLogger(c, stderr)
+	log := processlog.New(stderr, c.LogFormat, c.LogLevel)
 	redislog.Use(log)
 	return fail(stderr, serve(ctx, c, log))
 }

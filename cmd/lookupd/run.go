@@ -8,6 +8,7 @@ import (
 	"strings"
 	"syscall"
 
+	"inferencecache.io/lookuptier/cmd/internal/processlog"
 	"inferencecache.io/lookuptier/cmd/internal/redislog"
 )
 
@@ -24,7 +25,7 @@ func run(args []string, stdout, stderr io.Writer) int {
 	if done {
 		return code
 	}
-	log := newLogger(c, stderr)
+	log := processlog.New(stderr, c.LogFormat, c.LogLevel)
 	redislog.Use(log)
 	signals := make(chan os.Signal, 2)
 	signal.Notify(signals, os.Interrupt, syscall.SIGTERM)

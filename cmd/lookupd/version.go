@@ -2,24 +2,9 @@ package main
 
 import (
 	"fmt"
-	"io"
-	"log/slog"
 	"runtime"
 	"runtime/debug"
 )
-
-// newLogger makes the process' logger; the flags were checked.
-func newLogger(c *config, w io.Writer) *slog.Logger {
-	var level slog.Level
-	if err := level.UnmarshalText([]byte(c.LogLevel)); err != nil {
-		level = slog.LevelInfo
-	}
-	o := &slog.HandlerOptions{Level: level}
-	if c.LogFormat == "text" {
-		return slog.New(slog.NewTextHandler(w, o))
-	}
-	return slog.New(slog.NewJSONHandler(w, o))
-}
 
 // revision is the commit that the binary was built from, "" if it does not know.
 func revision() string {

@@ -44,9 +44,9 @@ type tier struct {
 	done sync.WaitGroup
 }
 
-func newTier(t testing.TB, topology string, seed uint64) *tier {
+func newTier(t testing.TB, topology string, seed uint64, requests int) *tier {
 	t.Helper()
-	s := &tier{t: t, began: time.Now(), world: newWorld(t, 800, seed), shards: 1, policies: t.TempDir(), stop: make(chan struct{}), proxies: map[string]*rig.Proxy{}}
+	s := &tier{t: t, began: time.Now(), world: newWorld(t, requests, seed), shards: 1, policies: t.TempDir(), stop: make(chan struct{}), proxies: map[string]*rig.Proxy{}}
 	var podURL, sidecarURL string
 	switch topology {
 	case "standalone":
@@ -89,18 +89,19 @@ func newTier(t testing.TB, topology string, seed uint64) *tier {
 }
 
 func (s *tier) startTraffic() {
-	run := func(n uint64, serve func(*prompt) error) {
+	run := func(n uint64, every time.Duration, serve func(*prompt) error) {
 		s.done.Go(func() {
-			if err := serveUntil(s.stop, s.world, *seed+n, 150*time.Millisecond, serve); err != nil {
+			if err := serveUntil(s.stop, s.world, *seed+n, every, serve); err != nil {
 				s.t.Errorf("a producer failed: %v", err)
 			}
 		})
 	}
 	for i, e := range s.engines {
-		run(uint64(i), e.serve)
+		run(uint64(i), 150*time.Millisecond, e.serve)
 	}
 	for i, r := range s.reporters {
-		run(uint64(10+i), r.serve)
+		// Each eviction is a call of its own: dozens for a prompt.
+		run(uint64(10+i), 600*time.Millisecond, r.serve)
 	}
 	s.gateways.start(4, 15*time.Millisecond, *seed)
 	s.t.Cleanup(func() { // a test that fails halfway
@@ -114,16 +115,19 @@ func (s *tier) startTraffic() {
 	})
 }
 
-// stopProducers lets the engines rest, so that there is something to compare with.
-func (s *tier) stopProducers() {
+// stopProducers lets the engines rest, so that there is something to compare with. It waits until
+// all that producers over gRPC had queued is acknowledged, and says how long that took.
+func (s *tier) stopProducers() time.Duration {
 	s.t.Helper()
+	began := time.Now()
 	close(s.stop)
 	s.done.Wait()
-	ctx, cancel := context.WithTimeout(context.Background(), time.Minute)
+	ctx, cancel := context.WithTimeout(context.Background(), 3*time.Minute)
 	defer cancel()
 	for _, r := range s.reporters {
-		require.NoError(s.t, r.finish(ctx), "the last reports of %s", r.replica)
+		require.NoError(s.t, r.finish(ctx), "the last reports of %s: %+v", r.replica, r.rep.Stats())
 	}
+	return time.Since(began)
 }
 
 func (s *tier) stopGateways() {

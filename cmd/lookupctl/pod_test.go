@@ -38,6 +38,12 @@ func startPod(t *testing.T, policies map[string]*ranking.Policy) string {
 	require.NoError(t, err)
 	server := grpc.NewServer()
 	pb.RegisterInferenceCacheServer(server, service)
+	return listen(t, server)
+}
+
+// listen serves until the test ends, and tells where.
+func listen(t *testing.T, server *grpc.Server) string {
+	t.Helper()
 	listener, err := net.Listen("tcp", "127.0.0.1:0")
 	require.NoError(t, err)
 	served := make(chan error, 1)

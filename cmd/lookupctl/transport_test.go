@@ -2,7 +2,6 @@ package main
 
 import (
 	"context"
-	"net"
 	"os"
 	"path/filepath"
 	"testing"
@@ -39,15 +38,7 @@ func startGuarded(t *testing.T, options ...grpc.ServerOption) string {
 	t.Helper()
 	server := grpc.NewServer(options...)
 	pb.RegisterInferenceCacheServer(server, guarded{})
-	listener, err := net.Listen("tcp", "127.0.0.1:0")
-	require.NoError(t, err)
-	served := make(chan error, 1)
-	go func() { served <- server.Serve(listener) }()
-	t.Cleanup(func() {
-		server.Stop()
-		require.NoError(t, <-served)
-	})
-	return listener.Addr().String()
+	return listen(t, server)
 }
 
 func TestPodsWithTLSAndTokensAreSpokenTo(t *testing.T) {

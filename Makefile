@@ -8,8 +8,9 @@ TOOL    := $(GO) tool -modfile=tools/go.mod
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 FUZZTIME ?= 20s
+SOAK    ?= 10m
 
-.PHONY: help build gen test race integration bench fuzz lint verify demo
+.PHONY: help build gen test race integration bench fuzz lint verify demo soak
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -28,6 +29,9 @@ race: test ## the same as test: the race detector is always on
 
 integration: ## only the tests that start real processes
 	@.ci/with-redis-notice $(GO) test -race -count=1 -timeout 20m ./integration/...
+
+soak: ## faults of every kind under traffic, on real processes, for SOAK
+	$(GO) test ./integration/soak -run TheTierSurvives -count=1 -v -timeout 0 -soak $(SOAK)
 
 bench: ## the benchmarks, each beside its baseline
 	$(GO) test -run '^$$' -bench . -benchmem ./...

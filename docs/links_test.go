@@ -21,6 +21,7 @@ var (
 	unlinked = regexp.MustCompile(`[^\p{L}\p{N} _-]`)
 	file     = regexp.MustCompile("`((?:[a-z][a-z_]*/)+[a-z0-9_]+\\.(?:go|lua|md|yaml|jsonl|proto))`")
 	test     = regexp.MustCompile(`\b(?:Test|Benchmark|Fuzz)[A-Z]\w+`)
+	target   = regexp.MustCompile("(?m)^make ([a-z]+)(?:  |$)|`make ([a-z]+)`")
 	row      = regexp.MustCompile("(?m)^\\| ((?:`[a-z/.]+`(?:, )?)+) \\|")
 )
 
@@ -153,6 +154,18 @@ func TestTestsThatPagesNameExist(t *testing.T) {
 		for _, name := range test.FindAllString(text, -1) {
 			if !strings.Contains(code, "func "+name+"(") {
 				t.Errorf("%s names %s, and no test is called so", page, name)
+			}
+		}
+	}
+}
+
+func TestTargetsOfMakeThatPagesNameExist(t *testing.T) {
+	makefile, err := os.ReadFile("../Makefile")
+	require.NoError(t, err)
+	for page, text := range files(t, ".md") {
+		for _, name := range target.FindAllStringSubmatch(text, -1) {
+			if !strings.Contains(string(makefile), "\n"+name[1]+name[2]+": ") {
+				t.Errorf("%s names `make %s`, which the Makefile has not", page, name[1]+name[2])
 			}
 		}
 	}

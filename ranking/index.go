@@ -54,11 +54,11 @@ func (t Tier) Wire() int32 {
 	return int32(t)
 }
 
-// Stats is the load and cache health that a replica last reported.
+// Stats is the load and cache health that a replica last reported, as it reported it.
 type Stats struct {
 	MemoryBytes   int64
-	HitRate       float32 // 0–1, finite
-	Pressure      float32 // 0–1, more is saturated, finite
+	HitRate       float32 // finite; expected 0–1, more counts as 1
+	Pressure      float32 // finite; expected 0–1, more is saturated
 	ClientVersion string
 	T2HitTokens   int64 // cumulative
 	T2QueryTokens int64 // cumulative
@@ -169,10 +169,11 @@ type Report struct {
 
 // Entry is one hold to index.
 type Entry struct {
-	Adapter string
+	Adapter string // "" = none
 	Hash    []byte
-	Tokens  int32
-	Tier    Tier
+	// Tokens is the running sum up to and including this block, not below 0.
+	Tokens int32
+	Tier   Tier
 }
 
 // EventKind is what an Event says.

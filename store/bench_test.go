@@ -182,6 +182,7 @@ func BenchmarkReport(b *testing.B) {
 			require.NoError(b, sweeper.Tick(ctx))
 			require.NoError(b, w.rdb.ConfigResetStat(ctx).Err())
 			cpu := mainThread(b, w.rdb)
+			b.ResetTimer()
 			start := time.Now()
 			b.RunParallel(func(pb *testing.PB) {
 				id := fmt.Sprint("writer-", next.Add(1))

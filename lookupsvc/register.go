@@ -5,6 +5,8 @@ import (
 	"slices"
 
 	"google.golang.org/grpc"
+	"google.golang.org/grpc/codes"
+	"google.golang.org/grpc/status"
 
 	pb "inferencecache.io/lookuptier/gen/inferencecache/v1alpha1"
 	"inferencecache.io/lookuptier/lookupsvc/wire"
@@ -47,6 +49,9 @@ func handleLookupRoute(srv any, ctx context.Context, decode func(any) error, aro
 	r := wire.TakeRequest()
 	if err := decode(r); err != nil {
 		r.Release()
+		if ctx.Err() != nil || status.Code(err) == codes.Canceled || status.Code(err) == codes.DeadlineExceeded {
+			return nil, err // the caller left before its message was here
+		}
 		// There is nothing to answer: the caller gets gRPC's INTERNAL.
 		s.metrics.lookupRejected[flawUndecodable].Inc()
 		s.sampler.warn("lookup rejected: it is no LookupRouteRequest", "error", err, "do", flawUndecodable.remedy())

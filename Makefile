@@ -9,6 +9,8 @@ VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 FUZZTIME ?= 20s
 SOAK    ?= 10m
+TOPOLOGY ?= standalone
+SEED    ?= 0
 
 .PHONY: help build gen test race integration bench fuzz lint verify demo soak
 
@@ -30,8 +32,8 @@ race: test ## the same as test: the race detector is always on
 integration: ## only the tests that start real processes
 	@.ci/with-redis-notice $(GO) test -race -count=1 -timeout 20m ./integration/...
 
-soak: ## faults of every kind under traffic, on real processes, for SOAK
-	$(GO) test ./integration/soak -run TheTierSurvives -count=1 -v -timeout 0 -soak $(SOAK)
+soak: ## faults of every kind under traffic on real processes: SOAK=10m TOPOLOGY=standalone|cluster SEED=n
+	$(GO) test ./integration/soak -run TheTierSurvives -count=1 -v -timeout 0 -soak $(SOAK) -topology $(TOPOLOGY) -seed $(SEED)
 
 bench: ## the benchmarks, each beside its baseline
 	$(GO) test -run '^$$' -bench . -benchmem ./...

@@ -37,7 +37,7 @@ func startFakeEngine(ctx context.Context, tier *client.Client, replica, tenant, 
 	if err != nil {
 		return nil, err
 	}
-	reporter, err := tier.NewReporter(client.ReporterOptions{WhenFull: client.DropOldest}) //nolint:contextcheck // it ends with Close
+	reporter, err := tier.NewReporter(client.ReporterOptions{WhenFull: client.DropOldest})
 	if err != nil {
 		return nil, err
 	}

@@ -8,11 +8,12 @@ TOOL    := $(GO) tool -modfile=tools/go.mod
 VERSION ?= $(shell git describe --tags --always --dirty 2>/dev/null || echo dev)
 LDFLAGS := -s -w -X main.version=$(VERSION)
 FUZZTIME ?= 20s
+BENCH   ?= .
 SOAK    ?= 10m
 TOPOLOGY ?= standalone
 SEED    ?= 0
 
-.PHONY: help build gen test race integration bench fuzz lint verify demo soak
+.PHONY: help build gen test race integration bench bench-guard fuzz lint verify demo soak
 
 help: ## list the targets
 	@grep -hE '^[a-z-]+:.*## ' $(MAKEFILE_LIST) | awk -F':.*## ' '{printf "  %-12s %s\n", $$1, $$2}'
@@ -35,8 +36,11 @@ integration: ## only the tests that start real processes
 soak: ## faults of every kind under traffic on real processes: SOAK=10m TOPOLOGY=standalone|cluster SEED=n
 	$(GO) test ./integration/soak -run TheTierSurvives -count=1 -v -timeout 0 -soak $(SOAK) -topology $(TOPOLOGY) -seed $(SEED)
 
-bench: ## the benchmarks, each beside its baseline
-	$(GO) test -run '^$$' -bench . -benchmem ./...
+bench: ## the benchmarks, each beside its baseline; BENCH=Ingest picks some
+	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -p 1 -timeout 30m ./...
+
+bench-guard: ## fails if a ratio that the design rests on is lost
+	$(GO) test -run '^$$' -bench '^BenchmarkGuard$$' -benchtime 1x -p 1 ./store/... ./lookupsvc/...
 
 fuzz: ## every fuzz target for FUZZTIME each
 	@set -e; for pkg in $$($(GO) list ./...); do \

@@ -4,6 +4,7 @@ import (
 	"os"
 	"path/filepath"
 	"testing"
+	"time"
 
 	"github.com/stretchr/testify/require"
 	"google.golang.org/protobuf/proto"
@@ -52,6 +53,18 @@ func TestCompareLookupAllowsFreshnessToMove(t *testing.T) {
 	got.ReplicaScores[0].Score -= 0.4
 	got.ReplicaScores[0].EstimatedCacheHitProb -= 0.003
 	require.NoError(t, conformance.CompareLookup(reply(), got))
+}
+
+func TestCompareLateAllowsForNoMoreThanTheTimeThatWasLost(t *testing.T) {
+	hot := func(score float32) *pb.LookupRouteResponse {
+		return &pb.LookupRouteResponse{ReasonCode: "TENANT_HOT", ReplicaScores: []*pb.ReplicaScore{
+			{ReplicaId: "a", Score: score, EstimatedCacheHitProb: 0.8},
+		}}
+	}
+	want, got := hot(1.6), hot(1.6-0.0128) // what a tight SLO loses in 2 s, a little less
+	require.ErrorContains(t, conformance.CompareLookup(want, got), "score")
+	require.NoError(t, conformance.CompareLate(want, got, 2*time.Second))
+	require.ErrorContains(t, conformance.CompareLate(want, hot(1.5), 2*time.Second), "score")
 }
 
 func TestCompareLookupWantsTiesByID(t *testing.T) {

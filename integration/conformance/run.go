@@ -61,7 +61,7 @@ func (s *Step) run(ctx context.Context, start time.Time, to Target) error {
 			if err != nil {
 				return err
 			}
-			return CompareLookup(s.WantLookup, got)
+			return CompareLate(s.WantLookup, got, time.Since(start))
 		})
 	default:
 		return settle(ctx, to.Patience, func(ctx context.Context) error {

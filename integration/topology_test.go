@@ -81,6 +81,25 @@ func TestSentinelFailoverCostsNoLookup(t *testing.T) {
 	p.WaitReady()
 }
 
+func TestARestartedRedisBehindMutualTLSCostsNoLookup(t *testing.T) {
+	t.Parallel()
+	certs := rig.NewCerts(t)
+	s := rig.Standalone(t, rig.WithTLS(certs), rig.WithClientCerts(certs), rig.WithPassword("secret"))
+	u := s.URL() + "?" + url.Values{"ca_file": {certs.CAFile}, "cert_file": {certs.CertFile}, "key_file": {certs.KeyFile}}.Encode()
+	p := pod.Start(t, "--redis", u)
+	hashes := chain(1, 20)
+	require.NoError(t, report(t.Context(), p.Client, "tenant", "r1", hashes))
+	remembers(t, p, hashes)
+	traffic := lookups(t, p.Client, "tenant", hashes)
+	s.Kill()
+	failsOpen(t, p.Client)
+	refusesWrites(t, p.Client, "tenant")
+	s.Restart()
+	comesBack(t, p.Client, "tenant")
+	traffic.stop()
+	p.WaitReady()
+}
+
 func TestALostClusterNodeCostsNoLookup(t *testing.T) {
 	t.Parallel()
 	set := rig.ClusterWithReplicas(t, 3)

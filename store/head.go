@@ -74,16 +74,6 @@ func (h *Head) Replica(id string) (ReplicaRecord, bool) {
 	return r, ok
 }
 
-// Lapsed tells whether some replica let its lease run out and is still there.
-func (h *Head) Lapsed(nowMS int64) bool {
-	for _, r := range h.replicas {
-		if r.Lapsed(nowMS) {
-			return true
-		}
-	}
-	return false
-}
-
 // rota knows who is counted for a scheme and keeps the set of the present, which
 // changes without a write when a lease runs out.
 type rota struct {

@@ -126,7 +126,17 @@ func TestStateCountsDistinctPrefixesWithoutTheDead(t *testing.T) {
 		require.NoError(t, err)
 		st, err = w.State(ctx, scope)
 		require.NoError(t, err)
-		require.Zero(t, st.Prefixes, "what a lapsed replica held counts no more")
+		require.EqualValues(t, 3, st.Prefixes, "a lapsed replica may come back to what it held")
+		w.publish(ranking.Event{Kind: ranking.EventCleared, Replica: "a"}) // unknown by now
+		w.holds("c", vllm, 0, "b9")
+		w.publish(ranking.Event{Kind: ranking.EventCleared, Replica: "c"})
+		_, err = w.State(ctx, scope) // sweeps what c left, and that alone
+		require.NoError(t, err)
+		_, err = w.RenewLease(ctx, scope, "b", time.Minute)
+		require.NoError(t, err)
+		_, ev := w.match(vllm, "b2")
+		require.Equal(t, []string{"b"}, []string{ev.Serving[0].ID})
+		require.Len(t, ev.Runs, 1)
 		w.recount()
 	})
 }

@@ -14,8 +14,9 @@ import (
 // State lists the replicas of a scope that reported stats, and counts the distinct
 // prefix keys that somebody holds.
 //
-// Blocks of retired or lapsed replicas stand in Redis until a sweep. If there may be
-// some, the partition is swept first, so that the count is exact.
+// Blocks of retired replicas stand in Redis until a sweep. If there may be some, the
+// partition is swept first, so that the count is exact. What a replica holds whose lease
+// has run out counts until a sweeper retires it: its sidecar may come back to it.
 func (s *Store) State(ctx context.Context, scope ranking.Scope) (ranking.State, error) {
 	var st ranking.State
 	var keys []string                        // of blocks, all shards
@@ -58,7 +59,7 @@ func (s *Store) State(ctx context.Context, scope ranking.Scope) (ranking.State, 
 // settled reads a partition's head once no record of a retired replica is left in it.
 func (s *Store) settled(ctx context.Context, p Partition) (View, error) {
 	v, err := s.Read(ctx, p, ranking.Space{}, nil)
-	if err != nil || !v.Head.Dirty && !v.Head.Lapsed(v.NowMS) {
+	if err != nil || !v.Head.Dirty {
 		return v, err
 	}
 	if err := s.sweepNow(ctx, p); err != nil {

@@ -62,9 +62,10 @@ func (s *Store) SweepNow(ctx context.Context, p Partition, ttl time.Duration) (S
 	return s.sweep(ctx, p, sweepHow{ttl: ttl, slice: defaultSlice})
 }
 
-// sweepNow is SweepNow for the Store's own readers.
+// sweepNow is SweepNow for the Store's own readers. It spares lapsed replicas as long
+// as sweepers do: to read is no reason to take from a sidecar what it may come back to.
 func (s *Store) sweepNow(ctx context.Context, p Partition) error {
-	_, err := s.SweepNow(ctx, p, 0)
+	_, err := s.sweep(ctx, p, sweepHow{slice: defaultSlice, grace: defaultGrace})
 	return err
 }
 
@@ -80,6 +81,7 @@ type sweepHow struct {
 
 const (
 	defaultSlice = 500
+	defaultGrace = 5 * time.Minute
 	// logAge is for how long a log entry can be of use: a follower that is behind by
 	// more reads the partition anew. It keeps idle partitions from holding full logs.
 	logAge = 5 * time.Minute

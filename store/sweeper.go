@@ -88,7 +88,7 @@ func NewSweeper(s *Store, o SweeperOptions) (*Sweeper, error) {
 		return nil, errors.New("sweeper: Slice, Workers and Grace must not be negative")
 	}
 	setDefault(&o.Interval, time.Minute)
-	setDefault(&o.Grace, 5*time.Minute)
+	setDefault(&o.Grace, defaultGrace)
 	setDefault(&o.Slice, defaultSlice)
 	setDefault(&o.Share, 0.25)
 	setDefault(&o.Workers, 4)

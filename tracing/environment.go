@@ -34,7 +34,13 @@ func Enabled() (bool, error) {
 	if protocol != "" && protocol != "grpc" {
 		return false, fmt.Errorf("%s is %q: write grpc, the only protocol there is, and the collector's port for it, mostly 4317", name, protocol)
 	}
-	return true, checkSampler(os.Getenv("OTEL_TRACES_SAMPLER"), os.Getenv("OTEL_TRACES_SAMPLER_ARG"))
+	if err := checkSampler(os.Getenv("OTEL_TRACES_SAMPLER"), os.Getenv("OTEL_TRACES_SAMPLER_ARG")); err != nil {
+		return false, err
+	}
+	if err := checkSettings(); err != nil {
+		return false, err
+	}
+	return true, nil
 }
 
 var samplers = []string{"always_on", "always_off", "traceidratio",

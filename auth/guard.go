@@ -5,8 +5,6 @@ import (
 	"crypto/sha256"
 	"log/slog"
 	"strings"
-	"sync/atomic"
-	"time"
 
 	"github.com/prometheus/client_golang/prometheus"
 	"google.golang.org/grpc"
@@ -30,19 +28,18 @@ const (
 type Guard struct {
 	table    func() *Table
 	log      *slog.Logger
-	rejected map[string]prometheus.Counter
-	// logged is when a refusal was last logged, Unix seconds.
-	logged atomic.Int64
+	refusals map[string]*refusals // by reason
 }
 
 // New makes a guard by the table of the moment; table is called for every call and
-// must not block. log gets at most one line a second.
+// must not block. log gets at most one line a second of each reason,
+// which says how many were left out since the last.
 func New(table func() *Table, reg prometheus.Registerer, log *slog.Logger) *Guard {
 	v := prometheus.NewCounterVec(prometheus.CounterOpts{Namespace: "inferencecache", Name: "auth_rejected_total",
 		Help: "Calls, and messages of a stream, that were refused for the token they showed."}, []string{"reason"})
-	g := &Guard{table: table, log: log, rejected: map[string]prometheus.Counter{}}
+	g := &Guard{table: table, log: log, refusals: map[string]*refusals{}}
 	for _, reason := range []string{reasonMissing, reasonMalformed, reasonUnknown, reasonTenant} {
-		g.rejected[reason] = v.WithLabelValues(reason)
+		g.refusals[reason] = newRefusals(v.WithLabelValues(reason))
 	}
 	reg.MustRegister(v)
 	return g
@@ -86,7 +83,7 @@ var words = map[string]string{
 }
 
 func (g *Guard) refuse(ctx context.Context, method, reason string, h *Holder, tenant string) error {
-	g.rejected[reason].Inc()
+	omitted, write := g.refusals[reason].add()
 	holder, address := "", ""
 	if h != nil {
 		holder = h.Name
@@ -94,8 +91,12 @@ func (g *Guard) refuse(ctx context.Context, method, reason string, h *Holder, te
 	if p, ok := peer.FromContext(ctx); ok {
 		address = p.Addr.String()
 	}
-	if now := time.Now().Unix(); g.logged.Swap(now) != now {
-		g.log.Warn("call refused: "+reason, "rpc", method, "reason", reason, "peer", address, "holder", holder, "tenant", shown(tenant))
+	if write {
+		attrs := []any{"rpc", method, "reason", reason, "peer", address, "holder", holder, "tenant", shown(tenant)}
+		if omitted > 0 {
+			attrs = append(attrs, "omitted", omitted)
+		}
+		g.log.Warn("call refused: "+reason, attrs...)
 	}
 	if reason == reasonTenant {
 		return status.Errorf(codes.PermissionDenied, "the token of %q may not %s tenant %q", holder, rules[method].verb(), shown(tenant))

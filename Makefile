@@ -39,8 +39,8 @@ soak: ## faults of every kind under traffic on real processes: SOAK=10m TOPOLOGY
 bench: ## the benchmarks, each beside its baseline; BENCH=Ingest picks some
 	$(GO) test -run '^$$' -bench '$(BENCH)' -benchmem -p 1 -timeout 30m ./...
 
-bench-guard: ## fails if a ratio that the design rests on is lost
-	$(GO) test -run '^$$' -bench '^BenchmarkGuard$$' -benchtime 1x -p 1 ./store/... ./lookupsvc/...
+bench-guard: ## fails if a ratio or an allocation count that the design rests on is lost
+	$(GO) test -run 'Alloc' -bench '^BenchmarkGuard$$' -benchtime 1x -p 1 ./ranking ./store/... ./lookupsvc/...
 
 fuzz: ## every fuzz target for FUZZTIME each
 	@set -e; for pkg in $$($(GO) list ./...); do \

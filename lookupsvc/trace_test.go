@@ -3,6 +3,7 @@ package lookupsvc
 import (
 	"context"
 	"fmt"
+	"math"
 	"testing"
 	"time"
 
@@ -94,8 +95,12 @@ func TestALookupWithoutATraceAllocatesNothingForOne(t *testing.T) {
 			req.BlockHashes = append(req.BlockHashes, fmt.Appendf(nil, "%08d", i))
 			req.BlockTokenCounts = append(req.BlockTokenCounts, 16)
 		}
-		return testing.AllocsPerRun(1000, func() { _, _ = s.LookupRoute(context.Background(), req) })
+		// The race detector lets pools drop things at random: the best of several counts.
+		best := math.Inf(1)
+		for range 5 {
+			best = min(best, testing.AllocsPerRun(500, func() { _, _ = s.LookupRoute(context.Background(), req) }))
+		}
+		return best
 	}
-	// The race detector lets pools drop things at random, so one more is no news.
 	require.InDelta(t, allocs(nil), allocs(untraced{}), 1)
 }

@@ -21,6 +21,7 @@ import (
 	"inferencecache.io/lookuptier/sidecar/mirror"
 	"inferencecache.io/lookuptier/sidecar/scrape"
 	"inferencecache.io/lookuptier/sidecar/writer"
+	"inferencecache.io/lookuptier/sidecar/zmtp"
 	"inferencecache.io/lookuptier/store"
 )
 
@@ -67,6 +68,12 @@ type config struct {
 }
 
 type span = flagvalues.Span
+
+const (
+	maxShards = 1024
+	// maxWindow is far more than batches gain by: what waits longer is a wrong unit.
+	maxWindow = span(time.Minute)
+)
 
 var tiers = map[string]ranking.Tier{"T1": ranking.TierT1, "T2": ranking.TierT2, "T3": ranking.TierT3}
 
@@ -143,6 +150,12 @@ func (c *config) check() error {
 	if c.StatsInterval < span(100*time.Millisecond) {
 		return fmt.Errorf("--stats-interval is %v: write at least 100ms, such as 5s", time.Duration(c.StatsInterval))
 	}
+	if c.Shards < 1 || c.Shards > maxShards {
+		return fmt.Errorf("--shards is %d: write 1 to %d, the same for all components", c.Shards, maxShards)
+	}
+	if c.Window < 0 || c.Window > maxWindow {
+		return fmt.Errorf("--window is %v: write 0s to %v, such as 5ms", time.Duration(c.Window), time.Duration(maxWindow))
+	}
 	if c.BatchSize < 1 || c.BatchSize > 100_000 {
 		return fmt.Errorf("--batch-size is %d: write 1 to 100000", c.BatchSize)
 	}
@@ -158,7 +171,10 @@ func (c *config) check() error {
 			return fmt.Errorf("--medium-tiers %s=%s: write T1, T2 or T3", medium, name)
 		}
 	}
-	return c.spread()
+	if err := c.spread(); err != nil {
+		return err
+	}
+	return c.endpoints()
 }
 
 func isPort(s string) bool {
@@ -191,6 +207,32 @@ func (c *config) spread() error {
 		for rank := range c.DataParallelSize {
 			*list = append(*list, fmt.Sprintf("%s:%d", first[:i], port+rank))
 		}
+	}
+	return nil
+}
+
+// endpoints checks each endpoint. An engine that is followed twice would be two ranks with
+// the same blocks.
+func (c *config) endpoints() error {
+	for _, list := range []struct {
+		flag      string
+		endpoints []string
+	}{{"--engine-endpoint", c.EngineEndpoint}, {"--engine-replay-endpoint", c.EngineReplayEndpoint}} {
+		for _, e := range list.endpoints {
+			if e == "" && list.flag == "--engine-replay-endpoint" {
+				continue // this engine replays nowhere
+			}
+			if _, _, err := zmtp.ParseEndpoint(e); err != nil {
+				return fmt.Errorf("%s: %w", list.flag, err)
+			}
+		}
+	}
+	seen := map[string]bool{}
+	for _, e := range c.EngineEndpoint {
+		if seen[e] {
+			return fmt.Errorf("--engine-endpoint: %s is given twice: write each rank's own, once", e)
+		}
+		seen[e] = true
 	}
 	return nil
 }

@@ -61,7 +61,7 @@ func serve(ctx context.Context, c *config, log *slog.Logger) error {
 	if err != nil {
 		return &usageError{err}
 	}
-	o := store.DialOptions{URL: c.Redis, ClientName: "kvsidecar", PoolSize: 4, MinIdleConns: 1}
+	o := c.dial()
 	files.Apply(&o)
 	client, err := store.Dial(o)
 	if err != nil {
@@ -111,7 +111,7 @@ func serve(ctx context.Context, c *config, log *slog.Logger) error {
 	}
 	stop()
 	if retired := <-ended; retired != nil {
-		err = errors.Join(err, fmt.Errorf("the replica was not retired, it serves until its lease runs out: %w", retired))
+		err = errors.Join(err, retired)
 	}
 	closing, cancel := context.WithTimeout(context.WithoutCancel(ctx), time.Second)
 	defer cancel()
@@ -119,6 +119,12 @@ func serve(ctx context.Context, c *config, log *slog.Logger) error {
 		_ = server.Close()
 	}
 	return err
+}
+
+// dial is how the sidecar reaches Redis. The client sends nothing again by itself: the writer
+// does, and can tell its own second writes from another producer's only if it knows of them.
+func (c *config) dial() store.DialOptions {
+	return store.DialOptions{URL: c.Redis, ClientName: "kvsidecar", PoolSize: 4, MinIdleConns: 1, MaxRetries: new(int)}
 }
 
 // agree checks the layout if Redis answers. If it does not, the writer will check.

@@ -24,7 +24,9 @@ import (
 )
 
 func TestMain(m *testing.M) {
-	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreTopFunction("net/http.(*persistConn).writeLoop"))
+	goleak.VerifyTestMain(m, goleak.IgnoreTopFunction("net/http.(*persistConn).readLoop"), goleak.IgnoreTopFunction("net/http.(*persistConn).writeLoop"),
+		// The client of a Redis that is away dials once a second, and sees then that it was closed.
+		goleak.IgnoreAnyFunction("github.com/redis/go-redis/v9/internal/pool.(*ConnPool).tryDial"))
 }
 
 var identity = []string{"--replica-id=r", "--model-id=m", "--tenant-id=t", "--hash-scheme=vllm", "--redis=redis://localhost"}
@@ -48,7 +50,14 @@ func TestAFlagThatMakesNoSenseEndsWithOneLineThatSaysWhatToWrite(t *testing.T) {
 		"--data-parallel-size=2 --engine-endpoint=tcp://a:1,tcp://b:2": "give one",
 		"--stats-interval=1ms":                         "at least 100ms",
 		"--nonsense":                                   "kvsidecar --help",
-		"--engine-endpoint=localhost:5557":             "want tcp://host:port",
+		"--engine-endpoint=localhost:5557":             `--engine-endpoint: endpoint "localhost:5557": want tcp://host:port`,
+		"--engine-endpoint=":                           "--engine-endpoint",
+		"--engine-replay-endpoint=a":                   `--engine-replay-endpoint: endpoint "a": want tcp://host:port`,
+		"--engine-endpoint=tcp://a:1,tcp://a:1":        "--engine-endpoint: tcp://a:1 is given twice",
+		"--shards=0":                                   "--shards is 0: write 1 to 1024",
+		"--shards=1025":                                "--shards is 1025: write 1 to 1024",
+		"--window=61s":                                 "--window is 1m1s: write 0s to 1m",
+		"--window=-5ms":                                "--window",
 		"--engine-metrics-url=localhost":               "want http://",
 		"--engine-replay-endpoint=tcp://a:1,tcp://a:2": "one for each",
 		"--tenant-id=inferencecache.io/probe":          "reserved",
@@ -68,6 +77,29 @@ func TestAMissingIdentityIsRefusedByName(t *testing.T) {
 	for _, flag := range []string{"--replica-id", "--model-id", "--tenant-id", "--hash-scheme", "--redis"} {
 		require.Contains(t, errs.String(), flag)
 	}
+}
+
+func TestTheClientSendsNothingAgainByItself(t *testing.T) {
+	c, _, done := parse(identity, io.Discard, io.Discard)
+	require.False(t, done)
+	require.NotNil(t, c.dial().MaxRetries, "nil is the default: once")
+	require.Zero(t, *c.dial().MaxRetries)
+}
+
+func TestAnExitWithoutRedisSaysThatNothingWasWritten(t *testing.T) {
+	ctx, terminate := context.WithCancel(t.Context())
+	defer terminate()
+	logs := &buffer{}
+	code := make(chan int, 1)
+	go func() {
+		code <- run(ctx, append([]string{"--redis=redis://127.0.0.1:1", "--engine-endpoint=tcp://127.0.0.1:1", "--engine-metrics-url=",
+			"--http-bind-address=127.0.0.1:0"}, identity[:4]...), io.Discard, logs)
+	}()
+	require.Eventually(t, func() bool { return strings.Contains(logs.String(), `"following"`) }, 30*time.Second, 5*time.Millisecond)
+	terminate()
+	require.Equal(t, exitFailure, <-code)
+	require.Contains(t, logs.String(), "this sidecar has written nothing for it")
+	require.NotContains(t, logs.String(), "it serves until")
 }
 
 func TestEveryFlagHasAVariable(t *testing.T) {

@@ -57,6 +57,7 @@ func (w *Writer) write(ctx context.Context, now time.Time) (more bool, err error
 	receipt, err := b.Send(ctx)
 	if err != nil {
 		w.unanswered += int64(b.Calls())
+		w.lostReply = time.Now()
 		if collected {
 			w.mirror.Settle(&w.delta, false, now)
 		}
@@ -162,6 +163,9 @@ func (w *Writer) anew() {
 // takes away it takes from the count as well.
 func (w *Writer) compare(r store.Receipt, calls int64) {
 	before := r.Writes - calls
+	if time.Since(w.lostReply) > lateCall {
+		defer func() { w.unanswered = 0 }()
+	}
 	switch {
 	case w.number == 0:
 	case r.Number != w.number || before < w.writes:
@@ -178,6 +182,9 @@ func (w *Writer) compare(r store.Receipt, calls int64) {
 			w.log.Warn("somebody else writes for this replica: give each engine a replica id of its own", "writes", before-w.writes-w.unanswered)
 		}
 	}
-	w.number, w.writes, w.unanswered = r.Number, r.Writes, 0
+	if w.number == r.Number {
+		w.unanswered = max(0, w.unanswered-max(0, before-w.writes))
+	}
+	w.number, w.writes = r.Number, r.Writes
 	w.counts.Number.Store(int64(r.Number))
 }

@@ -4,6 +4,8 @@ package writer
 
 import (
 	"context"
+	"errors"
+	"fmt"
 	"log/slog"
 	"math/rand/v2"
 	"sync"
@@ -25,6 +27,10 @@ const (
 
 	retryMin = 100 * time.Millisecond
 	retryMax = 2 * time.Second
+
+	// lateCall is how long after its reply was given up a call may still be run: a server
+	// that was stopped finds it in its socket.
+	lateCall = 30 * time.Second
 )
 
 // Store is what the writer needs of the index; *store.Store is one.
@@ -77,8 +83,11 @@ type Writer struct {
 	// number and writes are what Redis said last; number 0 = not known.
 	number uint32
 	writes int64
-	// unanswered counts calls sent since then whose replies were lost.
+	// unanswered counts calls whose replies were lost, the last at lostReply, and that Redis
+	// was not seen to have run. It may run them later than calls that were sent after them,
+	// on another connection.
 	unanswered int64
+	lostReply  time.Time
 	leased     time.Time // when the lease was last renewed
 	wrote      time.Time // when the last write began
 	awaySince  time.Time // zero while Redis answers
@@ -261,8 +270,21 @@ func (w *Writer) back(now time.Time) {
 // Settled tells whether Redis has taken all that the mirror wants it to know.
 func (w *Writer) Settled() bool { return w.mirror.State().Pending == 0 }
 
-// Retire takes the replica out of the index, for good: Run must have ended.
+// ErrNothingWritten is wrapped by what Retire returns if Redis was sent nothing before.
+var ErrNothingWritten = errors.New("this sidecar has written nothing for it")
+
+// Retire takes the replica out of the index, for good: Run must have ended. The error says
+// what is left in Redis.
 func (w *Writer) Retire(ctx context.Context) error {
 	w.counts.Retired.Add(1)
-	return w.store.Retire(ctx, w.opts.Scope, w.replica)
+	err := w.store.Retire(ctx, w.opts.Scope, w.replica)
+	switch {
+	case err == nil:
+		return nil
+	case w.wrote.IsZero():
+		return fmt.Errorf("replica %q was not retired, but %w: %w", w.replica, ErrNothingWritten, err)
+	case w.opts.Lease < 0:
+		return fmt.Errorf("replica %q was not retired, it serves until its blocks age out: %w", w.replica, err)
+	}
+	return fmt.Errorf("replica %q was not retired, it serves until its lease runs out: %w", w.replica, err)
 }

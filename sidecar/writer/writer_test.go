@@ -138,6 +138,63 @@ func TestSomebodyElsesWritesAreToldAndNotTakenForALoss(t *testing.T) {
 	require.Zero(t, w.Counts().Lost.Load())
 }
 
+func TestOwnWritesThatRedisRunsLateAreNotSomebodyElses(t *testing.T) {
+	w := New(nil, mirror.New(mirror.Options{}, time.Now()), Options{Logger: quiet})
+	w.number, w.writes, w.unanswered, w.lostReply = 7, 10, 3, time.Now()
+	foreign := func(writes int64) int64 {
+		w.compare(store.Receipt{Number: 7, Writes: writes}, 1)
+		return w.Counts().Foreign.Load()
+	}
+	require.Zero(t, foreign(12), "one of the three was run before this call")
+	require.Zero(t, foreign(13), "none")
+	require.Zero(t, foreign(16), "the other two, after a call that was sent later")
+	require.EqualValues(t, 1, foreign(18), "there is no fourth")
+	w.unanswered, w.lostReply = 3, time.Now().Add(-2*lateCall)
+	require.EqualValues(t, 1, foreign(19))
+	require.EqualValues(t, 2, foreign(21), "what was not run by now never was")
+	require.Zero(t, w.Counts().Lost.Load())
+}
+
+func TestAPauseOfRedisIsNotTakenForAnotherProducer(t *testing.T) {
+	r := rig.Standalone(t)
+	client, err := store.Dial(store.DialOptions{URL: r.URL(), MaxRetries: new(int)})
+	require.NoError(t, err)
+	t.Cleanup(func() { _ = client.Close() })
+	s, err := store.New(store.Options{Redis: client, Logger: quiet})
+	require.NoError(t, err)
+	w, _ := start(t, s, Options{Timeout: 100 * time.Millisecond})
+	w.Live(true)
+	for n := 1; n <= 3; n++ {
+		store1(w, n)
+		eventually(t, w.Settled)
+		r.Pause()
+		store1(w, 100+n)
+		errors := w.Counts().Errors.Load()
+		eventually(t, func() bool { return w.Counts().Errors.Load() > errors+2 })
+		r.Resume()
+		eventually(t, w.Settled)
+	}
+	require.Zero(t, w.Counts().Foreign.Load())
+	require.Zero(t, w.Counts().Lost.Load())
+}
+
+func TestARetirementThatFailsSaysWhatIsLeft(t *testing.T) {
+	r := rig.Standalone(t)
+	s := openStore(t, r.URL())
+	idle, stopIdle := start(t, s, Options{})
+	stopIdle()
+	busy, stopBusy := start(t, s, Options{})
+	busy.Live(true)
+	store1(busy, 1)
+	eventually(t, busy.Settled)
+	stopBusy()
+	r.Kill()
+	require.ErrorIs(t, idle.Retire(t.Context()), ErrNothingWritten)
+	err := busy.Retire(t.Context())
+	require.NotErrorIs(t, err, ErrNothingWritten)
+	require.ErrorContains(t, err, "until its lease runs out")
+}
+
 func TestAnEmptiedRedisIsToldEverythingWithoutANewEvent(t *testing.T) {
 	r := rig.Standalone(t)
 	s := openStore(t, r.URL())

@@ -103,7 +103,7 @@ func TestEachReasonIsExplained(t *testing.T) {
 		{keys + " --prefix-hash 0a", "TENANT_HOT: 1 replica"},
 		{" --tenant x --model llama --scheme vllm" + chain, "The index holds nothing for tenant x"},
 		{" --tenant demo --model x --scheme vllm" + chain, "nothing for model x"},
-		{scope + " --scheme x" + chain, "nothing under hash scheme x"},
+		{scope + " --scheme x" + chain, "compare the schemes of gateway and sidecars, or every replica that holds it has let its lease run out: see lookupctl doctor."},
 		{" --tenant strict --model m --scheme vllm --prefix-hash 0a", "The CachePolicy of strict takes only lookups with a chain"},
 		{" --model m --scheme s" + chain, "The request names no tenant"},
 		{" --tenant t --scheme s" + chain, "The request names no model"},

@@ -230,6 +230,31 @@ func TestExplainNamesLapsedLeasesAndClearedReplicas(t *testing.T) {
 	require.Contains(t, r.text(), "records of a cleared generation")
 }
 
+func TestExplainBlamesNoNameForALapsedLease(t *testing.T) {
+	w := newWorld(t, 1)
+	w.holds(demo, vllm, "a", 8)
+	w.holds(ranking.Scope{Tenant: "other", Model: "llama"}, vllm, "b", 8)
+	w.holds(demo, ranking.Space{Scheme: "vllm-v1"}, "c", 8)
+	_, err := w.RenewLease(t.Context(), demo, "a", time.Millisecond)
+	require.NoError(t, err)
+	time.Sleep(2 * time.Millisecond)
+	for prompt, first := range map[string]string{
+		chainOf(8):                        "1 replica would match, but let the lease lapse",
+		" --block-tokens 64 --chain ffff": "Tenant, model and hash scheme vllm are right: the index has records of 1 replica there",
+	} {
+		r := w.explain(strings.TrimSpace(keys) + prompt)
+		require.Equal(t, "UNKNOWN_HASH_SCHEME", r.Reason)
+		require.Contains(t, r.Why[0], first)
+		for _, advice := range []string{"schemes known there", "held under other names", "spelt almost alike"} {
+			require.NotContains(t, r.text(), advice)
+		}
+	}
+
+	// A scheme without any records is still a matter of names.
+	r := w.explain("--tenant demo --model llama --scheme vllm-v2" + chainOf(8))
+	require.Contains(t, r.Why[0], "schemes known there: vllm, vllm-v1")
+}
+
 func TestExplainSaysWhetherThePodAgrees(t *testing.T) {
 	w := newWorld(t, 1)
 	w.holds(demo, vllm, "a", 8)

@@ -30,10 +30,16 @@ func (x *explainer) why(r *explainReply) []string {
 	case ranking.ReasonPrefixMatch:
 		out = append(out, r.whyMatch())
 	case ranking.ReasonTenantHot:
+		out = append(out, r.whyLapsed()...)
 		out = append(out, fmt.Sprintf("Nobody holds this exact hash; %s serves the domain and reported a good hit rate lately. No cached tokens are claimed.", cell(r.Scores[0].ReplicaID)))
 	default:
+		lapsed := r.whyLapsed()
+		out = append(out, lapsed...)
 		out = append(out, r.whyFell()...)
-		out = append(out, r.whyUnknown()...)
+		// Records under the lookup's own names prove the names right.
+		if len(lapsed) == 0 {
+			out = append(out, r.whyUnknown()...)
+		}
 		out = append(out, r.whyNoMatch()...)
 	}
 	out = append(out, r.whyElsewhere()...)
@@ -161,76 +167,11 @@ func (r *explainReply) whyUnknown() []string {
 	return nil
 }
 
-// whyNoMatch says why nobody holds the first block, when somebody serves the domain.
-func (r *explainReply) whyNoMatch() (out []string) {
-	if r.exp == nil || len(r.exp.Matches) > 0 {
-		return nil
-	}
-	expired, lapsed, retired, least := 0, 0, 0, int64(0)
-	for _, t := range r.Runs {
-		switch {
-		case t.Standing == standingLapsed && t.Blocks > 0:
-			lapsed++
-		case t.Standing == standingServes && t.Lost.At == 0 && t.Lost.Why == lostExpired:
-			if expired++; least == 0 || t.Lost.AgeMS < least {
-				least = t.Lost.AgeMS
-			}
-		}
-		if t.Lost.At == 0 {
-			retired = max(retired, t.Lost.Retired)
-		}
-	}
-	if lapsed > 0 {
-		out = append(out, plural(lapsed, "replica")+" would match, but let the lease lapse and so serve nothing: their sidecars are down or cut off from Redis. Restart them; what they reported is kept for minutes.")
-	}
-	if expired > 0 {
-		out = append(out, fmt.Sprintf("%s held block 0 and did not report it again within the evictionTTL of %s (the youngest hold is %s old): check that sidecars refresh, or lengthen evictionTTL.", plural(expired, "replica"), r.Policy.EvictionTTL, ago(least)))
-	}
-	if retired > 0 {
-		out = append(out, "Block 0 has records of a cleared generation: its engine restarted or was cleared since, and has not reported it again.")
-	}
-	if len(out) == 0 && r.Serving > 0 {
-		what := "the chain's first block"
-		if r.Input.Exact {
-			what = "the hash"
-		}
-		out = append(out, fmt.Sprintf("No replica that serves the domain holds %s: the prompt is new to it, or gateway and sidecars hash differently (block size %s, token ids, adapter).", what, r.blockSize()))
-	}
-	for _, h := range r.exp.Hot {
-		if h.Fate != ranking.FateAnswer && h.Fate != ranking.FateShort {
-			out = append(out, "TENANT_HOT found nobody warm: see the table.")
-			break
-		}
-	}
-	return out
-}
-
 func (r *explainReply) blockSize() string {
 	if !r.Input.Exact && len(r.input.Tokens) > 0 {
 		return strconv.Itoa(int(r.input.Tokens[0])) + " here"
 	}
 	return "unknown here"
-}
-
-func (r *explainReply) whyElsewhere() (out []string) {
-	for _, p := range r.Elsewhere {
-		var names []string
-		for _, d := range []struct{ name, has, asked string }{
-			{"tenant", p.Tenant, r.Tenant}, {"model", p.Model, r.Model}, {"hash scheme", p.Scheme, r.Scheme}, {"adapter", p.Adapter, r.Adapter},
-		} {
-			if d.has != d.asked {
-				names = append(names, fmt.Sprintf("%s %q instead of %q", d.name, d.has, d.asked))
-			}
-		}
-		differs := strings.Join(names, ", ")
-		switch {
-		case p.Has:
-			out = append(out, "The first block is held under other names: "+differs+". One side has the name wrong.")
-		default:
-			out = append(out, "The index has names that are spelt almost alike: "+differs+". One side has the name wrong.")
-		}
-	}
-	return out
 }
 
 func (r *explainReply) whyAffinity() []string {

@@ -29,11 +29,11 @@ func meaning(req *pb.LookupRouteRequest, reply *pb.LookupRouteResponse) string {
 	case ranking.ReasonPolicyRequiresChain:
 		return fmt.Sprintf("The CachePolicy of %s takes only lookups with a chain of block hashes, and this one has none: have the gateway send block_hashes and block_token_counts.", tenant)
 	case ranking.ReasonUnknownTenant:
-		return fmt.Sprintf("The index holds nothing for tenant %s, though it does for others: compare the tenant that the gateway sends with the one that the engines' sidecars report under.", tenant)
+		return fmt.Sprintf("The index holds nothing for tenant %s, though it does for others: compare the tenant that the gateway sends with the one that the engines' sidecars report under, "+orLapsed, tenant)
 	case ranking.ReasonUnknownModel:
-		return fmt.Sprintf("Tenant %s holds something, but nothing for model %s: compare the model names of gateway and sidecars.", tenant, model)
+		return fmt.Sprintf("Tenant %s holds something, but nothing for model %s: compare the model names of gateway and sidecars, "+orLapsed, tenant, model)
 	case ranking.ReasonUnknownHashScheme:
-		return fmt.Sprintf("Model %s holds something, but nothing under hash scheme %s: compare the schemes of gateway and sidecars.", model, scheme)
+		return fmt.Sprintf("Model %s holds something, but nothing under hash scheme %s: compare the schemes of gateway and sidecars, "+orLapsed, model, scheme)
 	default:
 		return "This version of lookupctl does not know the code; gateways treat it as NO_HINT."
 	}
@@ -87,6 +87,8 @@ func noHint(req *pb.LookupRouteRequest) string {
 }
 
 const (
+	// orLapsed is the other cause of an UNKNOWN_…: what a replica without a lease holds counts for nothing.
+	orLapsed     = "or every replica that holds it has let its lease run out: see lookupctl doctor."
 	policyCauses = "nothing matched, or the prompt is below the policy's minimumPrefixTokens, or a floor removed what matched, and in each case the policy has affinityRouting off"
 	whereToLook  = "try lookupctl explain, and see inferencecache_lookup_rejected_total and inferencecache_lookup_errors_total on the pod's /metrics."
 )

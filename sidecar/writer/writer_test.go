@@ -157,12 +157,12 @@ func TestOwnWritesThatRedisRunsLateAreNotSomebodyElses(t *testing.T) {
 
 func TestAPauseOfRedisIsNotTakenForAnotherProducer(t *testing.T) {
 	r := rig.Standalone(t)
-	client, err := store.Dial(store.DialOptions{URL: r.URL(), MaxRetries: new(int)})
+	client, err := store.Dial(store.DialOptions{URL: r.URL(), ReadTimeout: 50 * time.Millisecond, MaxRetries: new(int)})
 	require.NoError(t, err)
 	t.Cleanup(func() { _ = client.Close() })
 	s, err := store.New(store.Options{Redis: client, Logger: quiet})
 	require.NoError(t, err)
-	w, _ := start(t, s, Options{Timeout: 100 * time.Millisecond})
+	w, _ := start(t, s, Options{Timeout: time.Second})
 	w.Live(true)
 	for n := 1; n <= 3; n++ {
 		store1(w, n)

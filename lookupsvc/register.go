@@ -49,7 +49,8 @@ func handleLookupRoute(srv any, ctx context.Context, decode func(any) error, aro
 	r := wire.TakeRequest()
 	if err := decode(r); err != nil {
 		r.Release()
-		if ctx.Err() != nil || status.Code(err) == codes.Canceled || status.Code(err) == codes.DeadlineExceeded {
+		// gRPC ends the context of an undecodable call too, so the status alone tells.
+		if code := status.Code(err); code == codes.Canceled || code == codes.DeadlineExceeded {
 			return nil, err // the caller left before its message was here
 		}
 		// There is nothing to answer: the caller gets gRPC's INTERNAL.

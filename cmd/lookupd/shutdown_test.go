@@ -90,7 +90,7 @@ func TestAStreamThatDoesNotEndIsCutAfterTheDrain(t *testing.T) {
 }
 
 func TestAnOldConnectionIsAskedToReconnectAndItsStreamGoesOn(t *testing.T) {
-	p := launch(t, "--grpc-max-connection-age=200ms")
+	p := launch(t, "--grpc-max-connection-age=1s")
 	p.waitReady()
 	stream, err := p.client.ReportCacheState(t.Context())
 	require.NoError(t, err)

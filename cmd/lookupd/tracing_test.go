@@ -18,6 +18,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "inferencecache.io/lookuptier/gen/inferencecache/v1alpha1"
+	"inferencecache.io/lookuptier/store"
 )
 
 const (
@@ -51,6 +52,12 @@ func TestTheTreeOfALookupReachesTheCollector(t *testing.T) {
 	p.waitReady()
 	secret := "a-hash-of-a-prompt"
 	require.NoError(t, p.report("own", "r1", secret, "b"))
+	// Both shards have something, so that both are remembered.
+	other := "r2"
+	for store.ShardOf(other, 2) == store.ShardOf("r1", 2) {
+		other += "2"
+	}
+	require.NoError(t, p.report("own", other, "z"))
 	traced := metadata.AppendToOutgoingContext(t.Context(), "traceparent", "00-"+traceID+"-"+callerID+"-01")
 	resp, err := p.client.LookupRoute(traced, lookup("own", secret, "b", "c"))
 	require.NoError(t, err)
@@ -68,7 +75,7 @@ func TestTheTreeOfALookupReachesTheCollector(t *testing.T) {
 		"  lookup.cache inferencecache.blocks.asked=3 inferencecache.blocks.cached=0 inferencecache.blocks.walked=3 inferencecache.degraded=false inferencecache.partial=false",
 		"    redis.walk inferencecache.shard=0 inferencecache.blocks.asked=3 inferencecache.blocks.held=" + heldIn(lines, 0),
 		"    redis.walk inferencecache.shard=1 inferencecache.blocks.asked=3 inferencecache.blocks.held=" + heldIn(lines, 1),
-		"  lookup.rank inferencecache.serving=1",
+		"  lookup.rank inferencecache.serving=2",
 	}, lines)
 	require.Equal(t, "lookups", c.resource["service.name"])
 	require.Equal(t, "z1", c.resource["zone"])
@@ -81,7 +88,7 @@ func TestTheTreeOfALookupReachesTheCollector(t *testing.T) {
 
 	// Memory answers now: no walk, and the default policy.
 	const second = "1af7651916cd43dd8448eb211c80319c"
-	require.Eventually(t, func() bool { return p.metric(`inferencecache_cache_partitions{state="live"}`) == "1" }, generous, 10*time.Millisecond)
+	require.Eventually(t, func() bool { return p.metric(`inferencecache_cache_partitions{state="live"}`) == "2" }, generous, 10*time.Millisecond)
 	again := metadata.AppendToOutgoingContext(t.Context(), "traceparent", "00-"+second+"-"+callerID+"-01")
 	_, err = p.client.LookupRoute(again, lookup("own", secret, "b", "c"))
 	require.NoError(t, err)

@@ -29,10 +29,10 @@ var settings = []struct {
 	name  string
 	fault fault
 }{
-	{"OTEL_BSP_MAX_QUEUE_SIZE", between(1, mostSpans, "a number of spans")},
-	{"OTEL_BSP_MAX_EXPORT_BATCH_SIZE", between(1, mostSpans, "a number of spans")},
-	{"OTEL_BSP_SCHEDULE_DELAY", between(1, longestMS, "milliseconds without a unit")},
-	{"OTEL_BSP_EXPORT_TIMEOUT", between(1, longestMS, "milliseconds without a unit")},
+	{"OTEL_BSP_MAX_QUEUE_SIZE", upTo(mostSpans, "a number of spans")},
+	{"OTEL_BSP_MAX_EXPORT_BATCH_SIZE", upTo(mostSpans, "a number of spans")},
+	{"OTEL_BSP_SCHEDULE_DELAY", upTo(longestMS, "milliseconds without a unit")},
+	{"OTEL_BSP_EXPORT_TIMEOUT", upTo(longestMS, "milliseconds without a unit")},
 	{"OTEL_SPAN_ATTRIBUTE_COUNT_LIMIT", limit},
 	{"OTEL_SPAN_ATTRIBUTE_VALUE_LENGTH_LIMIT", limit},
 	{"OTEL_SPAN_EVENT_COUNT_LIMIT", limit},
@@ -49,7 +49,7 @@ var ofExporter = []struct {
 	name  string
 	fault fault
 }{
-	{"TIMEOUT", between(1, longestMS, "milliseconds without a unit")},
+	{"TIMEOUT", upTo(longestMS, "milliseconds without a unit")},
 	{"HEADERS", headers},
 	{"COMPRESSION", oneOf("gzip", "none")},
 	{"INSECURE", oneOf("true", "false", "TRUE", "FALSE", "True", "False")},
@@ -82,10 +82,10 @@ func checkSettings() error {
 // trimmed reads as the exporter does; the rest of the SDK takes no spaces.
 func trimmed(name string) string { return strings.TrimSpace(os.Getenv(name)) }
 
-func between(least, most int, what string) fault {
+func upTo(most int, what string) fault {
 	return func(value string) string {
-		if n, err := strconv.Atoi(value); err != nil || n < least || n > most {
-			return fmt.Sprintf("is %q: write %s, from %d to %d", value, what, least, most)
+		if n, err := strconv.Atoi(value); err != nil || n < 1 || n > most {
+			return fmt.Sprintf("is %q: write %s, from 1 to %d", value, what, most)
 		}
 		return ""
 	}

@@ -239,10 +239,10 @@ func TestExplainBlamesNoNameForALapsedLease(t *testing.T) {
 	require.NoError(t, err)
 	time.Sleep(2 * time.Millisecond)
 	for prompt, first := range map[string]string{
-		chainOf(8):                        "1 replica would match, but let the lease lapse",
-		" --block-tokens 64 --chain ffff": "Tenant, model and hash scheme vllm are right: the index has records of 1 replica there",
+		strings.TrimSpace(chainOf(8)):    "1 replica would match, but let the lease lapse",
+		"--block-tokens 64 --chain ffff": "Tenant, model and hash scheme vllm are right: the index has records of 1 replica there",
 	} {
-		r := w.explain(strings.TrimSpace(keys) + prompt)
+		r := w.explain(strings.TrimSpace(keys) + " " + prompt)
 		require.Equal(t, "UNKNOWN_HASH_SCHEME", r.Reason)
 		require.Contains(t, r.Why[0], first)
 		for _, advice := range []string{"schemes known there", "held under other names", "spelt almost alike"} {

@@ -8,7 +8,6 @@ import (
 	"slices"
 	"sync"
 	"sync/atomic"
-	"syscall"
 	"testing"
 	"time"
 
@@ -19,6 +18,7 @@ import (
 
 	"inferencecache.io/lookuptier/client"
 	pb "inferencecache.io/lookuptier/gen/inferencecache/v1alpha1"
+	"inferencecache.io/lookuptier/integration/cputime"
 	"inferencecache.io/lookuptier/integration/rig"
 	"inferencecache.io/lookuptier/lookupsvc"
 	"inferencecache.io/lookuptier/ranking"
@@ -112,7 +112,7 @@ func (c *contender) call(b *testing.B) {
 func (c *contender) crowd(b *testing.B, callers int, d time.Duration) {
 	var calls atomic.Int64
 	var done sync.WaitGroup
-	start, used := time.Now(), processorTime(b)
+	start, used := time.Now(), cputime.Used(b)
 	for range callers {
 		done.Go(func() {
 			for time.Since(start) < d {
@@ -123,7 +123,7 @@ func (c *contender) crowd(b *testing.B, callers int, d time.Duration) {
 	}
 	done.Wait()
 	c.rates = append(c.rates, float64(calls.Load())/time.Since(start).Seconds())
-	c.costs = append(c.costs, float64((processorTime(b)-used).Nanoseconds())/1000/float64(calls.Load()))
+	c.costs = append(c.costs, float64((cputime.Used(b)-used).Nanoseconds())/1000/float64(calls.Load()))
 }
 
 // ratio is that of the median round.
@@ -133,13 +133,6 @@ func ratio(a, b []float64) float64 {
 		ratios[i] = a[i] / b[i]
 	}
 	return median(ratios)
-}
-
-// processorTime is what the process has used so far, the collector included.
-func processorTime(b *testing.B) time.Duration {
-	var u syscall.Rusage
-	require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &u))
-	return time.Duration(u.Utime.Nano() + u.Stime.Nano())
 }
 
 func median[T cmp.Ordered](all []T) T {

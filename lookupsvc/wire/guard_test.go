@@ -1,7 +1,6 @@
 package wire
 
 import (
-	"syscall"
 	"testing"
 	"time"
 
@@ -10,6 +9,7 @@ import (
 	"google.golang.org/protobuf/proto"
 
 	pb "inferencecache.io/lookuptier/gen/inferencecache/v1alpha1"
+	"inferencecache.io/lookuptier/integration/cputime"
 )
 
 // BenchmarkGuard fails if the scan of a request of 256 hashes is not at least five times
@@ -22,8 +22,8 @@ func BenchmarkGuard(b *testing.B) {
 	received := mem.BufferSlice{mem.SliceBuffer(data)}
 	best := 0.0
 	for range rounds {
-		stocks := costOf(b, 20*time.Millisecond, func() { _ = stock.Unmarshal(received, new(pb.LookupRouteRequest)) })
-		scan := costOf(b, 20*time.Millisecond, func() {
+		stocks := cputime.OfCall(b, 20*time.Millisecond, func() { _ = stock.Unmarshal(received, new(pb.LookupRouteRequest)) })
+		scan := cputime.OfCall(b, 20*time.Millisecond, func() {
 			r := TakeRequest()
 			_ = Codec{}.Unmarshal(received, r)
 			r.Release()
@@ -34,23 +34,5 @@ func BenchmarkGuard(b *testing.B) {
 	b.ReportMetric(best, "x-protobuf")
 	if best < floor {
 		b.Errorf("the scan is %.1f times as fast as protobuf: it must be %d times", best, floor)
-	}
-}
-
-// costOf is the processor time of one call, in ns, over calls that take at least so long together.
-func costOf(b *testing.B, long time.Duration, call func()) float64 {
-	used := func() time.Duration {
-		var r syscall.Rusage
-		require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &r))
-		return time.Duration(r.Utime.Nano() + r.Stime.Nano())
-	}
-	for n := 1; ; n *= 2 {
-		before := used()
-		for range n {
-			call()
-		}
-		if took := used() - before; took >= long {
-			return float64(took) / float64(n)
-		}
 	}
 }

@@ -1,21 +1,14 @@
 package chaincache
 
 import (
-	"syscall"
 	"testing"
-	"time"
+
+	"inferencecache.io/lookuptier/integration/cputime"
 )
 
 // cpuTime reports what an operation costs this process, whatever else the machine
 // is busy with. Call it right before the loop and what it returns right after.
 func cpuTime(b *testing.B) func() {
-	used := func() time.Duration {
-		var r syscall.Rusage
-		if err := syscall.Getrusage(syscall.RUSAGE_SELF, &r); err != nil {
-			return 0
-		}
-		return time.Duration(r.Utime.Nano() + r.Stime.Nano())
-	}
-	before := used()
-	return func() { b.ReportMetric(float64(used()-before)/float64(b.N), "cpu-ns/op") }
+	before := cputime.Used(b)
+	return func() { b.ReportMetric(float64(cputime.Used(b)-before)/float64(b.N), "cpu-ns/op") }
 }

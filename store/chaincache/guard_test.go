@@ -2,11 +2,12 @@ package chaincache
 
 import (
 	"fmt"
-	"syscall"
 	"testing"
 	"time"
 
 	"github.com/stretchr/testify/require"
+
+	"inferencecache.io/lookuptier/integration/cputime"
 )
 
 // BenchmarkGuard fails if a hot lookup is not at least eight times as fast as the
@@ -25,8 +26,8 @@ func BenchmarkGuard(b *testing.B) {
 			var a Answer
 			best := 0.0
 			for range rounds {
-				obvious := costOf(b, 20*time.Millisecond, func() { x.lookup(benchSpace, q.Hashes, q.Tokens, 0) })
-				tree := costOf(b, 20*time.Millisecond, func() { p.Lookup(q, &a) })
+				obvious := cputime.OfCall(b, 20*time.Millisecond, func() { x.lookup(benchSpace, q.Hashes, q.Tokens, 0) })
+				tree := cputime.OfCall(b, 20*time.Millisecond, func() { p.Lookup(q, &a) })
 				best = max(best, obvious/tree)
 			}
 			require.Len(b, a.Runs, s.holders)
@@ -36,24 +37,6 @@ func BenchmarkGuard(b *testing.B) {
 				b.Errorf("a hot lookup is %.1f times as fast as the obvious index: it must be %d times", best, floor)
 			}
 		})
-	}
-}
-
-// costOf is the processor time of one call, in ns, over calls that take at least so long together.
-func costOf(b *testing.B, long time.Duration, call func()) float64 {
-	used := func() time.Duration {
-		var r syscall.Rusage
-		require.NoError(b, syscall.Getrusage(syscall.RUSAGE_SELF, &r))
-		return time.Duration(r.Utime.Nano() + r.Stime.Nano())
-	}
-	for n := 1; ; n *= 2 {
-		before := used()
-		for range n {
-			call()
-		}
-		if took := used() - before; took >= long {
-			return float64(took) / float64(n)
-		}
 	}
 }
 
